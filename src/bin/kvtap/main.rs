@@ -1,0 +1,3 @@
+//! The `kvtap` program.
+
+fn main() {}
