@@ -1,0 +1,86 @@
+//! Composes the rooms: starts the shards, hands out write sides and query sides. Control plane.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use crate::channel::{self, Outlet};
+use crate::config::{Config, ConfigError, Problem, SourceConfig, check, check_source};
+use crate::ingest::Ingest;
+use crate::query::Reader;
+use crate::shard::{self, SharedTable};
+use crate::slots::Slots;
+
+/// An index and its shard threads, which end when the engine and all write sides are gone.
+///
+/// ```
+/// use kvtap::{Config, Engine, Match, Prompt, SourceConfig};
+///
+/// let engine = Engine::new(Config::default())?;
+/// let mut source = SourceConfig::new(7);
+/// source.block_size = 4;
+/// let mut ingest = engine.ingest(source)?;
+/// // [ts, [["BlockStored", [11], nil, [1, 2, 3, 4], 4, nil, "GPU"]], rank]
+/// let payload = b"\x93\x01\x91\x97\xabBlockStored\x91\x0b\xc0\x94\x01\x02\x03\x04\x04\xc0\xa3GPU\x00";
+/// ingest.apply(payload)?;
+/// ingest.flush();
+///
+/// let mut matches = Vec::new();
+/// engine.reader().find_matches(&Prompt::new(&[1, 2, 3, 4, 5], 4), &mut matches);
+/// assert_eq!((matches[0].worker.worker_id, matches[0].depths), (7, [1; 4]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Engine {
+    outlets: Vec<Outlet>,
+    tables: Vec<SharedTable>,
+    slots: Arc<Slots>,
+    hasher: RandomState,
+}
+
+impl Engine {
+    /// Starts the shards.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or a thread cannot be started.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        check(&config)?;
+        let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
+        let mut engine =
+            Self { outlets: Vec::new(), tables: Vec::new(), slots: Arc::new(Slots::new()), hasher };
+        for number in 0..config.shards {
+            let (outlet, inlet) = channel::channel();
+            let table = shard::start(inlet, engine.hasher.clone(), number).map_err(Problem::Thread)?;
+            engine.outlets.push(outlet);
+            engine.tables.push(table);
+        }
+        Ok(engine)
+    }
+
+    /// The write side of a new source. Several sources may bring the same worker, normally with different ranks.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn ingest(&self, config: SourceConfig) -> Result<Ingest, ConfigError> {
+        check_source(&config)?;
+        Ok(Ingest::new(config, self.outlets.clone(), Arc::clone(&self.slots), self.hasher.clone()))
+    }
+
+    /// A query side. Make one per thread.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.tables.clone(), Arc::clone(&self.slots))
+    }
+
+    /// Bytes of the shards' tables; engine-hash maps are counted by [`Ingest::bytes`].
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        let bytes =
+            |table: &SharedTable| table.read().unwrap_or_else(std::sync::PoisonError::into_inner).bytes();
+        self.tables.iter().map(bytes).sum()
+    }
+}
+
+fn fixed(seed: u64) -> RandomState {
+    RandomState::with_seeds(seed, !seed, seed.rotate_left(32), 0x9e37_79b9_7f4a_7c15)
+}
