@@ -59,10 +59,9 @@ fn salt_among_extra_keys<'e>(body: &Body<'e>) -> Option<&'e str> {
 
 /// Every extra key but one item per block equal to the LoRA name.
 pub(crate) fn for_each_key<'e>(body: &Body<'e>, mut each: impl FnMut(usize, ExtraKey<'e>)) {
-    let lora_name = body.lora_name.filter(|name| !name.is_empty());
     let mut skipped_in = None;
     body.extra_keys.for_each(|block, key| {
-        if skipped_in != Some(block) && lora_name.is_some_and(|name| key == ExtraKey::Text(name)) {
+        if skipped_in != Some(block) && body.lora_name.is_some_and(|name| key == ExtraKey::Text(name)) {
             skipped_in = Some(block);
         } else {
             each(block, key);

@@ -1,0 +1,253 @@
+//! The crate under test behind the oracle's own types, so that the two compare with `==`.
+
+use kvtap::wire::Event;
+use kvtap::{
+    Config, DigestHalf, Engine, Ingest, Observer, Placement, PrefixHash, Prompt, Reader, Reason, SourceConfig,
+    Verdict, Worker,
+};
+
+use super::oracle::{
+    Applied, Copies, Digest, EventKind, Match, OracleConfig, OracleEvent, OraclePlacement, QueryOptions, Summary,
+};
+
+/// One source, its engine and a query side.
+pub(crate) struct Fast {
+    config: OracleConfig,
+    ingest: Ingest,
+    reader: Reader,
+    engine: Engine,
+}
+
+impl Fast {
+    pub(crate) fn new(config: OracleConfig, shards: usize) -> Self {
+        let mut engine_config = Config::default();
+        engine_config.shards = shards;
+        let engine = Engine::new(engine_config).expect("a good configuration");
+        let ingest = engine.ingest(source_config(config)).expect("a good source");
+        Self { config, ingest, reader: engine.reader(), engine }
+    }
+
+    pub(crate) fn apply(&mut self, sequence: u64, payload: &[u8]) -> Applied {
+        let mut watch = Watch::default();
+        match self.ingest.apply_observed(payload, &mut watch) {
+            Ok(applied) => Applied {
+                sequence,
+                rejected: false,
+                rejection: None,
+                dp_rank: applied.worker.dp_rank,
+                events: watch.events,
+                placements: watch.placements,
+            },
+            Err(_) => {
+                assert!(watch.events.is_empty() && watch.placements.is_empty(), "refused payloads show nothing");
+                Applied {
+                    sequence,
+                    rejected: true,
+                    rejection: None,
+                    dp_rank: self.config.dp_rank,
+                    events: Vec::new(),
+                    placements: Vec::new(),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn ingest(&self) -> &Ingest {
+        &self.ingest
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Takes the source out of the index.
+    pub(crate) fn drop_source(self) -> Reader {
+        drop(self.ingest);
+        self.reader
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let counters = self.ingest.counters();
+        Summary {
+            batches: counters.batches,
+            malformed_batches: counters.malformed_batches,
+            stored: counters.stored_events,
+            removed: counters.removed_events,
+            cleared: counters.cleared_events,
+            unknown: counters.unknown_events,
+            malformed: counters.malformed_events,
+            filtered: Reason::ALL
+                .iter()
+                .map(|&reason| (reason.label(), counters.filtered(reason)))
+                .filter(|&(_, count)| count > 0)
+                .collect(),
+            blocks_placed: counters.placed_blocks,
+            blocks_removed: counters.removed_blocks,
+            tokens: counters.placed_tokens,
+            payload_bytes: counters.payload_bytes,
+            workers: self.ingest.workers().len(),
+            entries: self.ingest.entries(),
+            digest: self.ingest.digest(),
+        }
+    }
+
+    /// Makes what was applied visible to queries.
+    pub(crate) fn flush(&mut self) {
+        self.ingest.flush();
+    }
+
+    pub(crate) fn query(&mut self, tokens: &[u32], options: &QueryOptions) -> (usize, Vec<Match>) {
+        let prompt = Prompt {
+            lora_name: options.lora_name.as_deref(),
+            cache_salt: options.cache_salt.as_deref(),
+            bigram: options.bigram,
+            ..Prompt::new(tokens, self.config.block_size)
+        };
+        let mut matches = Vec::new();
+        let blocks = self.reader.find_matches(&prompt, &mut matches);
+        (blocks, matches.iter().map(oracle_match).collect())
+    }
+
+    pub(crate) fn query_prefixes(&mut self, chain: &[u64]) -> Vec<Match> {
+        find_prefixes(&mut self.reader, chain)
+    }
+}
+
+pub(crate) fn find_prefixes(reader: &mut Reader, chain: &[u64]) -> Vec<Match> {
+    let chain: Vec<_> = chain.iter().copied().map(PrefixHash).collect();
+    let mut matches = Vec::new();
+    reader.find_prefix_matches(&chain, &mut matches);
+    matches.iter().map(oracle_match).collect()
+}
+
+fn source_config(config: OracleConfig) -> SourceConfig {
+    let mut source = SourceConfig::new(config.worker_id);
+    source.dp_rank = config.dp_rank;
+    source.block_size = config.block_size;
+    source.copies = match config.copies {
+        Copies::Count => kvtap::Copies::Count,
+        Copies::Set => kvtap::Copies::Set,
+    };
+    source.digest = match config.digest {
+        Digest::Low => DigestHalf::Low,
+        Digest::High => DigestHalf::High,
+    };
+    source
+}
+
+fn oracle_match(found: &kvtap::Match) -> Match {
+    let [device, host_pinned, disk, external] = found.depths.map(|depth| depth as usize);
+    let Worker { worker_id, dp_rank } = found.worker;
+    Match { worker_id, dp_rank, device, host_pinned, disk, external }
+}
+
+/// Notes all that is shown to an observer.
+#[derive(Default)]
+struct Watch {
+    events: Vec<OracleEvent>,
+    placements: Vec<OraclePlacement>,
+}
+
+impl Observer for Watch {
+    fn event(&mut self, _: Worker, event: &mut Event<'_>, verdict: Verdict) {
+        self.events.push(oracle_event(event, verdict));
+    }
+
+    fn placement(&mut self, worker: Worker, placement: Placement) {
+        let empty = OraclePlacement {
+            worker_id: worker.worker_id,
+            dp_rank: worker.dp_rank,
+            op: "clear",
+            tier: None,
+            engine_hash: None,
+            local_hash: None,
+            prefix_hash: None,
+        };
+        self.placements.push(match placement {
+            Placement::Store { tier, engine_hash, local_hash, prefix_hash } => OraclePlacement {
+                op: "store",
+                tier: Some(tier.label()),
+                engine_hash: Some(engine_hash.0),
+                local_hash: local_hash.map(|hash| hash.0),
+                prefix_hash: Some(prefix_hash.0),
+                ..empty
+            },
+            Placement::Remove { tier, engine_hash, prefix_hash } => OraclePlacement {
+                op: "remove",
+                tier: Some(tier.label()),
+                engine_hash: Some(engine_hash.0),
+                prefix_hash: Some(prefix_hash.0),
+                ..empty
+            },
+            Placement::Clear => empty,
+            other => panic!("unknown placement {other:?}"),
+        });
+    }
+}
+
+/// Whether steps 1–4 gave the reason, after which an event is not looked into further.
+fn is_early(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::UnsupportedOwnership
+            | Reason::UnknownOwnership
+            | Reason::NonLocalLocality
+            | Reason::UnknownMedium
+            | Reason::NonMainAttentionKind
+            | Reason::NonMainAttentionGroup
+            | Reason::UnknownKind
+            | Reason::UnlearnedGroupIdx
+    )
+}
+
+fn oracle_event(event: &mut Event<'_>, verdict: Verdict) -> OracleEvent {
+    let (label, look) = match verdict {
+        Verdict::Place => ("place", true),
+        Verdict::Filter(reason) => (reason.label(), !is_early(reason)),
+        Verdict::Unknown => return OracleEvent::empty(EventKind::Unknown),
+        Verdict::Malformed(_) => return OracleEvent::empty(EventKind::Malformed),
+        other => panic!("unknown verdict {other:?}"),
+    };
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let gated = |kind, gate: kvtap::wire::Gate<'_>| OracleEvent {
+        medium: owned(gate.medium),
+        group_idx: gate.group_idx,
+        spec_kind: owned(gate.spec_kind),
+        sliding_window: gate.sliding_window,
+        locality: owned(gate.locality),
+        ownership: owned(gate.ownership),
+        verdict: label.to_owned(),
+        ..OracleEvent::empty(kind)
+    };
+    match event {
+        Event::Stored(stored) => {
+            let mut seen = gated(EventKind::Stored, stored.gate().expect("judged"));
+            if look {
+                let body = stored.body().expect("judged");
+                seen.block_hashes = Some(body.block_hashes.iter().map(|hash| hash.0).collect());
+                seen.parent = body.parent_block_hash.map(|hash| hash.0);
+                seen.token_ids = Some(body.token_ids[..body.token_count()].to_vec());
+                seen.bigram = body.bigram;
+                seen.block_size = Some(body.block_size);
+                seen.lora_name = owned(body.lora_name);
+                seen.cache_salt = owned(body.cache_salt);
+                seen.session_id = owned(body.session_id);
+            }
+            seen
+        }
+        Event::Removed(removed) => {
+            let mut seen = gated(EventKind::Removed, removed.gate().expect("judged"));
+            if look {
+                let hashes = removed.block_hashes().expect("judged");
+                seen.block_hashes = Some(hashes.iter().map(|hash| hash.0).collect());
+            }
+            seen
+        }
+        Event::Cleared(cleared) => OracleEvent {
+            ownership: owned(cleared.ownership().expect("judged")),
+            verdict: label.to_owned(),
+            ..OracleEvent::empty(EventKind::Cleared)
+        },
+        other => panic!("verdict {verdict:?} on {other:?}"),
+    }
+}
