@@ -1,0 +1,91 @@
+//! Block hashes: pure functions, the only user of the XXH3 crate.
+//!
+//! They equal dynamo-kv-router 1.6.1's `LocalBlockHash` and `SequenceHash` for every event it understands
+//! (`lib/kv-router/src/protocols.rs` there).
+
+use xxhash_rust::const_xxh3::const_custom_default_secret;
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
+
+use crate::ids::{EngineHash, LocalHash, PrefixHash, Tier, Worker};
+
+/// Seed of local and prefix hashes.
+const SEED: u64 = 1337;
+
+/// XXH3 derives a secret from the seed on every call above 240 bytes; ours hardly ever changes.
+static SECRET: [u8; 192] = const_custom_default_secret(SEED);
+const LONG: usize = 240;
+
+/// The namespace part of a prompt or event as a hash seed: LoRA adapter and cache salt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seed(u64);
+
+/// A cache salt as it enters the seed; two salts are the same if these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SaltHash(pub(crate) u64);
+
+impl SaltHash {
+    /// Absent and empty salts are none.
+    pub(crate) fn of(salt: Option<&str>) -> Option<Self> {
+        salt.filter(|salt| !salt.is_empty()).map(|salt| Self(xxh3_64_with_seed(salt.as_bytes(), 1)))
+    }
+}
+
+impl Seed {
+    /// The seed under a LoRA name (empty is none) and a salt.
+    pub(crate) fn new(lora_name: Option<&str>, salt: Option<SaltHash>) -> Self {
+        let lora = match lora_name {
+            Some(name) if !name.is_empty() => xxh3_64_with_seed(name.as_bytes(), 0),
+            _ => 0,
+        };
+        Self(SEED.wrapping_add(lora).wrapping_add(salt.map_or(0, |salt| salt.0)))
+    }
+}
+
+/// Hash of one block given as bytes: little-endian u32 token ids, then sorted little-endian u64 identities.
+#[inline]
+pub(crate) fn local_hash(block: &[u8], seed: Seed) -> LocalHash {
+    LocalHash(if block.len() > LONG && seed.0 == SEED {
+        xxh3_64_with_secret(block, &SECRET)
+    } else {
+        xxh3_64_with_seed(block, seed.0)
+    })
+}
+
+/// Chain step: the prefix hash of a block after `parent` (none at the start of a prompt).
+#[inline]
+pub(crate) fn prefix_hash(parent: Option<PrefixHash>, local: LocalHash) -> PrefixHash {
+    let Some(parent) = parent else { return PrefixHash(local.0) };
+    let mut pair = [0; 16];
+    let (low, high) = pair.split_at_mut(8);
+    low.copy_from_slice(&parent.0.to_le_bytes());
+    high.copy_from_slice(&local.0.to_le_bytes());
+    PrefixHash(xxh3_64_with_seed(&pair, SEED))
+}
+
+/// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.
+pub(crate) fn identifier(text: &str) -> u64 {
+    match text.get(..16) {
+        Some(head) if is_hex64(text) => u64::from_str_radix(head, 16).unwrap_or_default(),
+        _ => xxh3_64_with_seed(text.as_bytes(), 0),
+    }
+}
+
+/// Whether the text is 64 hex digits, the usual form of a multimodal identifier.
+pub(crate) fn is_hex64(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// An opaque digest among the extra keys (vLLM prompt embeddings) as u64.
+pub(crate) fn opaque(bytes: &[u8]) -> u64 {
+    xxh3_64_with_seed(bytes, 0)
+}
+
+/// One term of the order-free index digest (design: wrapping sum over live entries).
+pub(crate) fn digest_term(worker: Worker, tier: Tier, engine_hash: EngineHash) -> u64 {
+    let mut term = [0; 21];
+    term[..8].copy_from_slice(&worker.worker_id.to_le_bytes());
+    term[8..12].copy_from_slice(&worker.dp_rank.to_le_bytes());
+    term[12] = tier as u8;
+    term[13..].copy_from_slice(&engine_hash.0.to_le_bytes());
+    xxh3_64_with_seed(&term, 0)
+}

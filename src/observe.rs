@@ -1,0 +1,63 @@
+//! A look at what becomes of each event and block, for tools. The no-op observer compiles to nothing.
+
+use crate::ids::{EngineHash, LocalHash, PrefixHash, Tier, Worker};
+use crate::policy::Reason;
+use crate::wire::{Event, EventError};
+
+/// Watches the events of a batch. Every method does nothing unless overridden.
+pub trait Observer {
+    /// Called for every event, after it was judged and applied.
+    fn event(&mut self, worker: Worker, event: &mut Event<'_>, verdict: Verdict) {
+        let _ = (worker, event, verdict);
+    }
+
+    /// Called for every block placed or removed, and once for every clear, before `event`.
+    fn placement(&mut self, worker: Worker, placement: Placement) {
+        let _ = (worker, placement);
+    }
+}
+
+/// Observes nothing.
+impl Observer for () {}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Applied, though single blocks may have been left out (see [`crate::Scope::Block`]).
+    Place,
+    /// Not applied: nothing of it counts.
+    Filter(Reason),
+    /// Unknown tag.
+    Unknown,
+    /// Broke a rule.
+    Malformed(EventError),
+}
+
+/// One change to what a worker holds. Copies are shown, each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placement {
+    /// A copy of a block was stored.
+    Store {
+        /// Where.
+        tier: Tier,
+        /// The engine's name for it.
+        engine_hash: EngineHash,
+        /// Hash of its tokens; `None` if the store came without tokens.
+        local_hash: Option<LocalHash>,
+        /// Its place in the prompt.
+        prefix_hash: PrefixHash,
+    },
+    /// A copy of a block was removed.
+    Remove {
+        /// Where.
+        tier: Tier,
+        /// The engine's name for it.
+        engine_hash: EngineHash,
+        /// Its place in the prompt.
+        prefix_hash: PrefixHash,
+    },
+    /// Every block of the worker and rank was dropped.
+    Clear,
+}

@@ -1,0 +1,3 @@
+//! The verdict. (Being written.)
+mod reason;
+pub use reason::{Reason, Scope};

@@ -1,0 +1,307 @@
+//! The batch: checks a payload to its last byte and finds the rank, which comes after the events; only then hands
+//! out events.
+
+use super::cursor::{Cursor, Int};
+use super::error::{WireError, WireErrorKind};
+use super::event::{Event, View};
+use super::hashes::DigestHalf;
+use super::simd::Kernels;
+use super::skip::skip_value;
+use super::table::{RawDrift, Table};
+use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
+
+/// Depth of the batch's own elements.
+const ELEMENT_DEPTH: usize = 2;
+/// Timestamps above this are milliseconds (Mooncake's master), below it seconds.
+const MILLISECONDS_FROM: f64 = 1e11;
+/// Keys of the rank in a map envelope; the first present counts.
+const RANK_KEYS: [&[u8]; 3] = [b"data_parallel_rank", b"attn_dp_rank", b"dp_rank"];
+
+/// Decodes payloads; owns the buffers that are reused from batch to batch.
+///
+/// ```
+/// let payload = b"\x93\xcb\x41\xda\x4b\xe0\x10\x00\x00\x00\x91\x91\xb0AllBlocksCleared\x02";
+/// let mut decoder = kvtap::wire::Decoder::new(kvtap::DigestHalf::Low);
+/// let mut batch = decoder.read(payload)?;
+/// assert_eq!(batch.dp_rank(), Some(2));
+/// assert!(matches!(batch.next_event(), Some(kvtap::wire::Event::Cleared(_))));
+/// assert!(batch.next_event().is_none());
+/// # Ok::<(), kvtap::wire::WireError>(())
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    table: Table,
+    kernels: Kernels,
+    digest: DigestHalf,
+    demand: Demand,
+}
+
+/// How many of the stored events handed out lately had their tokens asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Demand {
+    pub(super) offered: u32,
+    pub(super) wanted: u32,
+}
+
+impl Demand {
+    /// Passing over costs a second look at those that are wanted after all, so it must be clearly the rarer case.
+    fn tokens(self) -> Tokens {
+        if self.wanted.saturating_mul(2) < self.offered { Tokens::PassOver } else { Tokens::Decode }
+    }
+}
+
+impl Decoder {
+    /// A decoder that reads digests by the given half.
+    #[must_use]
+    pub fn new(digest: DigestHalf) -> Self {
+        Self { table: Table::default(), kernels: Kernels::detect(), digest, demand: Demand::default() }
+    }
+
+    /// Checks a payload to its last byte.
+    ///
+    /// # Errors
+    /// If its msgpack structure is broken, bytes follow it, or its envelope is not a batch's. Nothing was handed out.
+    pub fn read<'d>(&'d mut self, payload: &'d [u8]) -> Result<Batch<'d>, WireError> {
+        if u32::try_from(payload.len()).is_err() {
+            return Err(WireError::new(0, WireErrorKind::TooLong));
+        }
+        let tokens = self.demand.tokens();
+        self.demand = Demand::default();
+        self.table.clear();
+        let mut check = Check {
+            walk: Walk { cursor: Cursor::new(payload), table: &mut self.table, kernels: self.kernels, tokens },
+            envelope: Envelope::default(),
+        };
+        check.payload()?;
+        let envelope = check.envelope;
+        Ok(Batch { decoder: self, payload, envelope, next: 0, drift_start: 0 })
+    }
+}
+
+/// What surrounds the events.
+#[derive(Clone, Copy, Debug, Default)]
+struct Envelope {
+    timestamp: f64,
+    dp_rank: Option<u32>,
+    negative_rank: bool,
+    /// Elements of an array envelope; 0 for a map.
+    elements: usize,
+    /// Unknown keys or slots.
+    unknown: u32,
+    /// Events not in the table yet, and where they start.
+    left: usize,
+    left_at: u32,
+}
+
+struct Check<'a, 't> {
+    walk: Walk<'a, 't>,
+    envelope: Envelope,
+}
+
+impl Check<'_, '_> {
+    fn payload(&mut self) -> Result<(), WireError> {
+        let start = self.walk.cursor;
+        if let Some(elements) = self.walk.cursor.read_array()? {
+            if elements < 2 {
+                return Err(start.fail(WireErrorKind::NotABatch));
+            }
+            self.array(elements)?;
+        } else if let Some(pairs) = self.walk.cursor.read_map()? {
+            self.map(pairs)?;
+        } else {
+            // Structure first: a scalar cut short is truncated, whatever it would have been.
+            self.walk.skip(1)?;
+            return Err(start.fail(WireErrorKind::NotABatch));
+        }
+        if self.walk.cursor.is_empty() { Ok(()) } else { Err(self.walk.cursor.fail(WireErrorKind::TrailingBytes)) }
+    }
+
+    fn array(&mut self, elements: usize) -> Result<(), WireError> {
+        self.envelope.elements = elements;
+        self.timestamp()?;
+        self.events()?;
+        for slot in 2..elements {
+            if slot == 2 {
+                self.rank()?;
+            } else {
+                self.envelope.unknown = self.envelope.unknown.saturating_add(1);
+                self.walk.skip(ELEMENT_DEPTH)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys in any order, the last of a name counts: first finds all values, then reads them.
+    fn map(&mut self, pairs: usize) -> Result<(), WireError> {
+        let (mut timestamp, mut events, mut ranks) = (None, None, [None; RANK_KEYS.len()]);
+        for _ in 0..pairs {
+            let key = self.walk.cursor.read_text()?;
+            if key.is_none() {
+                self.walk.skip(ELEMENT_DEPTH)?;
+            }
+            let value = Some(self.walk.cursor.offset_u32());
+            self.walk.skip(ELEMENT_DEPTH)?;
+            let rank = RANK_KEYS.iter().zip(&mut ranks).find(|(name, _)| Some(**name) == key);
+            match (key, rank) {
+                (Some(b"ts"), _) => timestamp = value,
+                (Some(b"events"), _) => events = value,
+                (_, Some((_, rank))) => *rank = value,
+                _ => self.envelope.unknown = self.envelope.unknown.saturating_add(1),
+            }
+        }
+        let end = self.walk.cursor;
+        self.rewind(timestamp, WireErrorKind::BadTimestamp)?;
+        self.timestamp()?;
+        self.rewind(events, WireErrorKind::BadEvents)?;
+        self.events()?;
+        if let Some(rank) = ranks.into_iter().flatten().next() {
+            self.walk.cursor.rewind(rank);
+            self.rank()?;
+        }
+        self.walk.cursor = end;
+        Ok(())
+    }
+
+    fn rewind(&mut self, offset: Option<u32>, missing: WireErrorKind) -> Result<(), WireError> {
+        self.walk.cursor.rewind(offset.ok_or_else(|| WireError::new(0, missing))?);
+        Ok(())
+    }
+
+    fn timestamp(&mut self) -> Result<(), WireError> {
+        let Some(timestamp) = self.walk.cursor.read_number()? else {
+            return Err(self.unless_broken(WireErrorKind::BadTimestamp));
+        };
+        self.envelope.timestamp = if timestamp > MILLISECONDS_FROM { timestamp / 1e3 } else { timestamp };
+        Ok(())
+    }
+
+    fn events(&mut self) -> Result<(), WireError> {
+        let Some(count) = self.walk.cursor.read_array()? else {
+            return Err(self.unless_broken(WireErrorKind::BadEvents));
+        };
+        let left = self.walk.events(count)?;
+        self.envelope.left = left;
+        self.envelope.left_at = self.walk.cursor.offset_u32();
+        for _ in 0..left {
+            self.walk.skip(EVENT_DEPTH)?;
+        }
+        Ok(())
+    }
+
+    fn rank(&mut self) -> Result<(), WireError> {
+        if self.walk.cursor.peek()? == NIL {
+            return self.walk.cursor.advance(1);
+        }
+        let start = self.walk.cursor;
+        match self.walk.cursor.read_int()? {
+            Some(Int::Negative(_)) => self.envelope.negative_rank = true,
+            Some(int) => {
+                let rank = int.to_u32().ok_or_else(|| start.fail(WireErrorKind::BadRank))?;
+                self.envelope.dp_rank = Some(rank);
+            }
+            None => return Err(self.unless_broken(WireErrorKind::BadRank)),
+        }
+        Ok(())
+    }
+
+    /// The error of a wrong value here, or what is wrong with its structure.
+    fn unless_broken(&self, kind: WireErrorKind) -> WireError {
+        let mut ahead = self.walk.cursor;
+        match skip_value(&mut ahead, ELEMENT_DEPTH, self.walk.kernels) {
+            Ok(()) => self.walk.cursor.fail(kind),
+            Err(error) => error,
+        }
+    }
+}
+
+/// A payload checked to its last byte. Hands out its events one by one.
+#[derive(Debug)]
+pub struct Batch<'d> {
+    decoder: &'d mut Decoder,
+    payload: &'d [u8],
+    envelope: Envelope,
+    /// Index in the table of the next event.
+    next: usize,
+    drift_start: u32,
+}
+
+impl Batch<'_> {
+    /// Unix seconds, whatever unit the producer used.
+    #[must_use]
+    pub const fn timestamp(&self) -> f64 {
+        self.envelope.timestamp
+    }
+
+    /// The rank, if the batch names one. A negative one counts as none.
+    #[must_use]
+    pub const fn dp_rank(&self) -> Option<u32> {
+        self.envelope.dp_rank
+    }
+
+    /// Whether the producer sent a negative rank.
+    #[must_use]
+    pub const fn has_negative_rank(&self) -> bool {
+        self.envelope.negative_rank
+    }
+
+    /// Elements of an array envelope; `None` for a map envelope.
+    #[must_use]
+    pub const fn envelope_elements(&self) -> Option<usize> {
+        match self.envelope.elements {
+            0 => None,
+            elements => Some(elements),
+        }
+    }
+
+    /// Envelope keys or slots no known version sends.
+    #[must_use]
+    pub const fn unknown_envelope_fields(&self) -> u32 {
+        self.envelope.unknown
+    }
+
+    /// The next event, in wire order.
+    pub fn next_event(&mut self) -> Option<Event<'_>> {
+        if self.next >= self.decoder.table.events.len() {
+            self.refill()?;
+        }
+        let Decoder { table, kernels, digest, demand } = &mut *self.decoder;
+        let Table { events, tokens, hashes, drift } = table;
+        let raw = events.get(self.next)?;
+        self.next = self.next.saturating_add(1);
+        let drift: &[RawDrift] =
+            drift.get(self.drift_start as usize..raw.drift_end as usize).unwrap_or_default();
+        self.drift_start = raw.drift_end;
+        Some(Event::new(View {
+            payload: self.payload,
+            raw,
+            drift,
+            tokens,
+            hashes,
+            demand,
+            kernels: *kernels,
+            digest: *digest,
+        }))
+    }
+
+    /// Walks on where the full table ended.
+    fn refill(&mut self) -> Option<()> {
+        if self.envelope.left == 0 {
+            return None;
+        }
+        self.next = 0;
+        self.drift_start = 0;
+        self.decoder.table.clear();
+        let mut walk = Walk {
+            cursor: Cursor::at(self.payload, self.envelope.left_at),
+            table: &mut self.decoder.table,
+            kernels: self.decoder.kernels,
+            tokens: self.decoder.demand.tokens(),
+        };
+        let left = walk.events(self.envelope.left);
+        let left_at = walk.cursor.offset_u32();
+        debug_assert!(left.is_ok(), "structure was checked");
+        self.envelope.left = left.unwrap_or_default();
+        self.envelope.left_at = left_at;
+        Some(())
+    }
+}

@@ -1,0 +1,245 @@
+//! What can be wrong: with a payload (`WireError`) or with one event of a sound payload (`EventError`).
+//! Both are 8 bytes, `Copy`, and carry the offset of the byte that broke the rule.
+
+use std::fmt;
+
+/// Why a payload was refused whole. Nothing of it has been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireError {
+    offset: u32,
+    kind: WireErrorKind,
+}
+
+/// The rule a refused payload broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WireErrorKind {
+    /// The payload ends inside a value, or a declared length reaches beyond it. Offset: the marker of that
+    /// value, or the payload's length when a value is missing altogether.
+    Truncated,
+    /// Bytes follow the batch value. Offset: the first of them.
+    TrailingBytes,
+    /// Marker 0xc1, which msgpack reserves.
+    ReservedMarker,
+    /// A container nested deeper than 64, the batch being the first.
+    TooDeep,
+    /// The batch is neither an array of at least two elements nor a map.
+    NotABatch,
+    /// The timestamp is missing or no number.
+    BadTimestamp,
+    /// The event list is missing or no array.
+    BadEvents,
+    /// The rank is neither nil nor an integer of at most 32 bits.
+    BadRank,
+    /// The payload is longer than 4 GiB, beyond what an offset holds.
+    TooLong,
+}
+
+impl WireErrorKind {
+    /// Stable snake_case label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::TrailingBytes => "trailing_bytes",
+            Self::ReservedMarker => "reserved_marker",
+            Self::TooDeep => "too_deep",
+            Self::NotABatch => "not_a_batch",
+            Self::BadTimestamp => "bad_timestamp",
+            Self::BadEvents => "bad_events",
+            Self::BadRank => "bad_rank",
+            Self::TooLong => "too_long",
+        }
+    }
+}
+
+impl WireError {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn new(offset: usize, kind: WireErrorKind) -> Self {
+        Self { offset: u32::try_from(offset).unwrap_or(u32::MAX), kind }
+    }
+
+    /// Byte offset in the payload.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// The rule broken.
+    #[must_use]
+    pub const fn kind(self) -> WireErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.kind {
+            WireErrorKind::Truncated => "a value reaches beyond the payload",
+            WireErrorKind::TrailingBytes => "bytes follow the batch",
+            WireErrorKind::ReservedMarker => "reserved marker 0xc1",
+            WireErrorKind::TooDeep => "containers nested deeper than 64",
+            WireErrorKind::NotABatch => "a batch is an array of at least two elements or a map",
+            WireErrorKind::BadTimestamp => "the timestamp is missing or not a number",
+            WireErrorKind::BadEvents => "the event list is missing or not an array",
+            WireErrorKind::BadRank => "the rank is neither nil nor a 32-bit integer",
+            WireErrorKind::TooLong => "payload longer than 4 GiB",
+        };
+        write!(f, "{rule} at byte {}", self.offset)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+/// Why one event of a sound payload is malformed. It costs that event alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventError {
+    offset: u32,
+    kind: EventErrorKind,
+    field: Field,
+}
+
+/// The rule a malformed event broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventErrorKind {
+    /// The event is neither an array nor a map.
+    NotAnEvent,
+    /// A required field, or the tag, is missing.
+    Missing,
+    /// A used field has a type it cannot have.
+    WrongType,
+    /// A used string is not UTF-8.
+    BadUtf8,
+    /// An integer does not fit its field.
+    OutOfRange,
+    /// A block hash of no bytes.
+    EmptyDigest,
+    /// EAGLE token pairs that do not overlap by one token.
+    BrokenPairs,
+}
+
+impl EventErrorKind {
+    /// Stable snake_case label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotAnEvent => "not_an_event",
+            Self::Missing => "missing",
+            Self::WrongType => "wrong_type",
+            Self::BadUtf8 => "bad_utf8",
+            Self::OutOfRange => "out_of_range",
+            Self::EmptyDigest => "empty_digest",
+            Self::BrokenPairs => "broken_pairs",
+        }
+    }
+}
+
+impl EventError {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn new(offset: u32, kind: EventErrorKind, field: Field) -> Self {
+        Self { offset, kind, field }
+    }
+
+    /// Byte offset in the payload: the value at fault, or the event if something is missing.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// The rule broken.
+    #[must_use]
+    pub const fn kind(self) -> EventErrorKind {
+        self.kind
+    }
+
+    /// The field at fault.
+    #[must_use]
+    pub const fn field(self) -> Field {
+        self.field
+    }
+}
+
+impl fmt::Display for EventError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.kind {
+            EventErrorKind::NotAnEvent => "is neither an array nor a map",
+            EventErrorKind::Missing => "is missing",
+            EventErrorKind::WrongType => "has the wrong type",
+            EventErrorKind::BadUtf8 => "is not UTF-8",
+            EventErrorKind::OutOfRange => "is out of range",
+            EventErrorKind::EmptyDigest => "holds a block hash of no bytes",
+            EventErrorKind::BrokenPairs => "holds token pairs that do not overlap",
+        };
+        write!(f, "{} {rule} at byte {}", self.field.label(), self.offset)
+    }
+}
+
+impl std::error::Error for EventError {}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// A field of an event. `Type` is the tag; the others are named as on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Field { $($(#[$doc])* $name,)* }
+
+        impl Field {
+            /// How many there are.
+            pub(super) const COUNT: usize = [$($label),*].len();
+            /// All of them, in order of their number.
+            pub(super) const ALL: [Self; Self::COUNT] = [$(Self::$name),*];
+
+            /// The key on the wire.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$name => $label,)* }
+            }
+        }
+    };
+}
+
+fields! {
+    /// The tag.
+    Type = "type",
+    /// The blocks, in chain order.
+    BlockHashes = "block_hashes",
+    /// The block before the first.
+    ParentBlockHash = "parent_block_hash",
+    /// Tokens, single or as EAGLE pairs.
+    TokenIds = "token_ids",
+    /// Tokens per block.
+    BlockSize = "block_size",
+    /// Deprecated adapter number; never read.
+    LoraId = "lora_id",
+    /// Wire name of the tier.
+    Medium = "medium",
+    /// Adapter name.
+    LoraName = "lora_name",
+    /// Per block: identifiers, salt, digests (vLLM).
+    ExtraKeys = "extra_keys",
+    /// Per block: multimodal objects (Dynamo).
+    BlockMmInfos = "block_mm_infos",
+    /// KV cache group.
+    GroupIdx = "group_idx",
+    /// Attention kind of the group.
+    SpecKind = "kv_cache_spec_kind",
+    /// Window of the group in tokens.
+    SlidingWindow = "kv_cache_spec_sliding_window",
+    /// `LOCAL` or `REMOTE`.
+    Locality = "locality",
+    /// Who manages the block.
+    Ownership = "ownership",
+    /// Opaque session name.
+    SessionId = "session_id",
+    /// Cache namespace.
+    CacheSalt = "cache_salt",
+    /// Speculative tokens (vLLM 0.33.0); never read.
+    LookaheadTokenIds = "lookahead_token_ids",
+}
+
+const _: () = assert!(size_of::<WireError>() == 8);
+const _: () = assert!(size_of::<EventError>() == 8);

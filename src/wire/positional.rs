@@ -1,0 +1,191 @@
+//! Tagged tuples: fixed slots, then a tail told apart by msgpack type.
+//!
+//! Sent by vLLM ≤ 0.23.0 and SGLang ≤ 0.5.19. Stored: tag, hashes, parent, tokens, block size, lora id, medium,
+//! lora name (SGLang 0.5.18–0.5.19: a map with `cache_salt`), extra keys, tail. Removed: tag, hashes, medium, tail.
+
+use super::cursor::Cursor;
+use super::error::{Field, WireError};
+use super::marker::{self, Kind};
+use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
+use super::walk::{FIELD_DEPTH, Walk};
+
+/// Elements a tuple needs, tag included.
+const STORED_MIN: usize = 5;
+const REMOVED_MIN: usize = 2;
+
+/// Tails start after these slots.
+const STORED_SLOTS: [Field; 8] = [
+    Field::BlockHashes,
+    Field::ParentBlockHash,
+    Field::TokenIds,
+    Field::BlockSize,
+    Field::LoraId,
+    Field::Medium,
+    Field::LoraName,
+    Field::ExtraKeys,
+];
+const REMOVED_SLOTS: [Field; 2] = [Field::BlockHashes, Field::Medium];
+
+/// Layout of a tail; the first three are vLLM 0.20.2–0.23.0's, the last two Dynamo's decoder knows too.
+const TAIL: [Field; 5] =
+    [Field::GroupIdx, Field::SpecKind, Field::SlidingWindow, Field::Locality, Field::Ownership];
+
+/// Walks a tuple event of `count` elements, header already read.
+pub(super) fn walk(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+    raw.shape = Shape::Tuple(mark(count));
+    let Some(rest) = count.checked_sub(1) else { return Ok(()) };
+    let at = walk.cursor.offset_u32();
+    let Some(name) = walk.cursor.read_text()? else {
+        return skip_elements(walk, count);
+    };
+    raw.set(Field::Type, at);
+    raw.tag = Tag::of(name);
+    match raw.tag {
+        Tag::Stored if count < STORED_MIN => raw.tag = Tag::Short,
+        Tag::Removed if count < REMOVED_MIN => raw.tag = Tag::Short,
+        Tag::Stored => return stored(walk, raw, count),
+        Tag::Removed => return removed(walk, raw, count),
+        Tag::Cleared => return cleared(walk, raw, count),
+        Tag::Unknown | Tag::Broken | Tag::NotAnEvent | Tag::Short => {}
+    }
+    skip_elements(walk, rest)
+}
+
+fn skip_elements(walk: &mut Walk<'_, '_>, count: usize) -> Result<(), WireError> {
+    for _ in 0..count {
+        walk.skip(FIELD_DEPTH)?;
+    }
+    Ok(())
+}
+
+fn stored(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+    for (&field, _) in STORED_SLOTS.iter().zip(1..count) {
+        if field == Field::LoraName && walk.cursor.peek_kind()? == Kind::Map {
+            metadata(walk, raw)?;
+        } else {
+            walk.field(raw, field)?;
+        }
+    }
+    tail(walk, raw, STORED_SLOTS.len().saturating_add(1)..count)
+}
+
+fn removed(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+    for (&field, _) in REMOVED_SLOTS.iter().zip(1..count) {
+        walk.field(raw, field)?;
+    }
+    tail(walk, raw, REMOVED_SLOTS.len().saturating_add(1)..count)
+}
+
+/// `kvcr` in slot 1 is the ownership; anything else there, and more, is tolerated.
+fn cleared(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+    for slot in 1..count {
+        let mut ahead = walk.cursor;
+        if slot == 1 && ahead.read_text()? == Some(b"kvcr") {
+            walk.field(raw, Field::Ownership)?;
+        } else {
+            walk.drift(RawDrift::Slot(mark(slot)));
+            walk.skip(FIELD_DEPTH)?;
+        }
+    }
+    Ok(())
+}
+
+/// SGLang's metadata map: its `cache_salt` counts, its other keys are ignored.
+fn metadata(walk: &mut Walk<'_, '_>, raw: &mut RawEvent) -> Result<(), WireError> {
+    let pairs = walk.cursor.read_map()?.unwrap_or_default();
+    let depth = FIELD_DEPTH.saturating_add(1);
+    for _ in 0..pairs {
+        match walk.cursor.read_text()? {
+            Some(b"cache_salt") => walk.field(raw, Field::CacheSalt)?,
+            Some(_) => walk.skip(depth)?,
+            None => {
+                walk.skip(depth)?;
+                walk.skip(depth)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Walks the tail, whose elements have these indexes, and decides its layout.
+fn tail(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, slots: std::ops::Range<usize>) -> Result<(), WireError> {
+    let mut slots = slots;
+    if slots.is_empty() {
+        return Ok(());
+    }
+    if raw.tag == Tag::Stored && walk.cursor.peek_kind()? == Kind::Array {
+        walk.field(raw, Field::BlockMmInfos)?;
+        slots.next();
+    }
+    let (start, drift) = (walk.cursor, walk.table.drift.len());
+    // First assume the layout; fall back to types at the first element that does not fit.
+    let mut layout = *raw;
+    let mut fits = true;
+    for (position, slot) in slots.clone().enumerate() {
+        match TAIL.get(position) {
+            Some(&field) if fits_slot(&walk.cursor, field)? => walk.field(&mut layout, field)?,
+            Some(_) => {
+                fits = false;
+                break;
+            }
+            None => {
+                walk.drift(RawDrift::Slot(mark(slot)));
+                walk.skip(FIELD_DEPTH)?;
+            }
+        }
+    }
+    if fits {
+        *raw = layout;
+        return Ok(());
+    }
+    walk.cursor = start;
+    walk.table.drift.truncate(drift);
+    by_type(walk, raw, slots)
+}
+
+fn fits_slot(cursor: &Cursor<'_>, field: Field) -> Result<bool, WireError> {
+    let kind = cursor.peek_kind()?;
+    Ok(kind == Kind::Nil
+        || match field {
+            Field::GroupIdx | Field::SlidingWindow => is_u32(cursor)?,
+            _ => is_text(kind),
+        })
+}
+
+fn is_text(kind: marker::Kind) -> bool {
+    matches!(kind, Kind::Str | Kind::Bin)
+}
+
+fn is_u32(cursor: &Cursor<'_>) -> Result<bool, WireError> {
+    let mut ahead = *cursor;
+    Ok(ahead.read_int()?.is_some_and(|int| int.to_u32().is_some()))
+}
+
+/// First u32 = group, second = window, last string = kind, array = multimodal infos; the rest is drift.
+fn by_type(
+    walk: &mut Walk<'_, '_>,
+    raw: &mut RawEvent,
+    slots: std::ops::Range<usize>,
+) -> Result<(), WireError> {
+    for slot in slots {
+        let kind = walk.cursor.peek_kind()?;
+        let field = match kind {
+            Kind::Str | Kind::Bin => Some(Field::SpecKind),
+            Kind::Array if raw.tag == Tag::Stored => Some(Field::BlockMmInfos),
+            Kind::Int if is_u32(&walk.cursor)? => {
+                [Field::GroupIdx, Field::SlidingWindow].into_iter().find(|&f| raw.field(f).is_none())
+            }
+            _ => None,
+        };
+        match field {
+            Some(field) => walk.field(raw, field)?,
+            None => {
+                if kind != Kind::Nil {
+                    walk.drift(RawDrift::Slot(mark(slot)));
+                }
+                walk.skip(FIELD_DEPTH)?;
+            }
+        }
+    }
+    Ok(())
+}

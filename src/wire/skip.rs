@@ -1,0 +1,99 @@
+//! Steps over one value of any shape, iteratively, to the depth limit: the structure check.
+
+use super::cursor::Cursor;
+use super::error::{WireError, WireErrorKind};
+use super::marker::{FIXED_BYTES, Kind};
+use super::simd::Kernels;
+
+/// Containers may nest this deep, the batch being the first.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// Runs shorter than this are not worth a kernel call.
+const RUN_MIN: usize = 8;
+
+/// Steps over one value. `depth` is the depth a container here would have.
+#[inline]
+pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
+    match FIXED_BYTES[usize::from(cursor.peek()?)] {
+        0 => skip_long(cursor, depth, kernels),
+        bytes => cursor.advance(usize::from(bytes)),
+    }
+}
+
+fn skip_long(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
+    // Elements left in each open container, outermost first; `0 < open[i]` for all `i < level`.
+    let mut open = [0_usize; DEPTH_MAX];
+    let mut level = 0;
+    loop {
+        let inside = step(cursor, depth.saturating_add(level), kernels)?;
+        if inside > 0 {
+            // `step` refuses containers deeper than DEPTH_MAX, so there is always room.
+            if let Some(slot) = open.get_mut(level) {
+                *slot = inside;
+            }
+            level = level.saturating_add(1);
+            continue;
+        }
+        loop {
+            let Some(top) = level.checked_sub(1) else { return Ok(()) };
+            let Some(left) = open.get_mut(top) else { return Ok(()) };
+            *left = left.saturating_sub(1);
+            if *left > 0 {
+                break;
+            }
+            level = top;
+        }
+    }
+}
+
+/// Steps over a scalar or a container's header; gives how many values the container still holds.
+#[inline]
+fn step(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<usize, WireError> {
+    let fixed = FIXED_BYTES[usize::from(cursor.peek()?)];
+    if fixed > 0 {
+        cursor.advance(usize::from(fixed))?;
+        return Ok(0);
+    }
+    let start = *cursor;
+    let inside = match cursor.peek_kind()? {
+        Kind::Str | Kind::Bin => {
+            cursor.read_text()?;
+            return Ok(0);
+        }
+        Kind::Ext => {
+            skip_ext(cursor)?;
+            return Ok(0);
+        }
+        Kind::Array => {
+            let count = cursor.read_array()?.unwrap_or_default();
+            if count >= RUN_MIN
+                && depth <= DEPTH_MAX
+                && let Some(bytes) = kernels.skip_tokens(cursor.rest(), count)
+            {
+                cursor.advance(bytes)?;
+                return Ok(0);
+            }
+            count
+        }
+        Kind::Map => cursor.read_map()?.unwrap_or_default().saturating_mul(2),
+        // All fixed-size kinds were stepped over above.
+        Kind::Reserved | Kind::Nil | Kind::Bool | Kind::Int | Kind::Float => {
+            return Err(start.fail(WireErrorKind::ReservedMarker));
+        }
+    };
+    if depth > DEPTH_MAX {
+        return Err(start.fail(WireErrorKind::TooDeep));
+    }
+    Ok(inside)
+}
+
+/// Ext values with a length: marker, length of 1, 2 or 4 bytes, type byte, body.
+fn skip_ext(cursor: &mut Cursor<'_>) -> Result<(), WireError> {
+    let (header, length) = match *cursor.rest() {
+        [0xc7, a, ..] => (3_usize, usize::from(a)),
+        [0xc8, a, b, ..] => (4, usize::from(u16::from_be_bytes([a, b]))),
+        [0xc9, a, b, c, d, ..] => (6, u32::from_be_bytes([a, b, c, d]) as usize),
+        _ => return Err(cursor.fail(WireErrorKind::Truncated)),
+    };
+    cursor.advance(header.saturating_add(length))
+}
