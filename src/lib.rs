@@ -7,6 +7,7 @@ mod policy;
 mod counters;
 mod observe;
 mod engine;
+pub mod kvcap;
 
 pub use counters::Counters;
 pub use engine::{Applied, Config, ConfigError, Copies, Engine, Ingest, Match, Prompt, Reader, SourceConfig};
