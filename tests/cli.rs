@@ -399,7 +399,7 @@ fn a_wrong_block_size_is_told_on_stderr() {
 #[test]
 fn the_summary_for_people_names_reasons_and_producers() {
     let text = stdout(&["replay", &kvcap(EDGES), "--block-size", "4"]);
-    for part in ["per second", "non_main_attention_kind", "vLLM ≥ 0.33", "e5131d5a74d3211d"] {
+    for part in ["per second", "non_main_attention_kind", "fits: ", "e5131d5a74d3211d"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let text = stdout(&["query", &kvcap(EDGES), "--tokens", "1,2,3,4", "--block-size", "4"]);

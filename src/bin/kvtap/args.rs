@@ -102,10 +102,10 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65536))]
     pub(crate) block_size: u32,
     /// How repeated stores of a block count
-    #[arg(long, value_enum, default_value_t = CopiesArg::Count)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = CopiesArg::Count)]
     copies: CopiesArg,
     /// Which 64 bits of a digest name a block
-    #[arg(long, value_enum, default_value_t = DigestArg::Low)]
+    #[arg(long, value_enum, value_name = "HALF", default_value_t = DigestArg::Low)]
     digest: DigestArg,
 }
 

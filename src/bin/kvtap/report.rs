@@ -8,7 +8,7 @@ use indicatif::{HumanBytes, HumanCount};
 use kvtap::{Counters, Reason, Scope};
 
 use crate::json::{Events, Filtered, Summary};
-use crate::producers::{Encoding, Form};
+use crate::producers;
 use crate::sources::Sources;
 
 /// Kinds of schema drift listed; a publisher can make up as many as it likes.
@@ -22,7 +22,11 @@ pub(crate) fn write(out: &mut impl Write, sources: &Sources, summary: &Summary) 
     if !summary.filtered.0.is_empty() {
         write_table(out, "Not placed, and why", &filtered(&summary.filtered), &[1])?;
     }
-    write_table(out, "Encodings seen", &encodings(sources), &[1])?;
+    let encodings = encodings(sources);
+    if !encodings.is_empty() {
+        write_table(out, "Encodings seen", &encodings, &[1])?;
+        writeln!(out, "{}", fits(sources))?;
+    }
     write_drift(out, sources, &counters)?;
     write_refused(out, sources, summary)?;
     write_table(out, "Index", &index(summary), &[1])
@@ -132,19 +136,35 @@ fn explain(reason: Reason) -> &'static str {
 }
 
 fn encodings(sources: &Sources) -> Table {
-    let mut counts: BTreeMap<Encoding, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (shape, count) in sources.sources.iter().flat_map(|source| source.ingest.shapes()) {
-        *counts.entry(Encoding::of(shape)).or_default() += count;
+        let row = (producers::form(shape), producers::names(&producers::releases(shape)));
+        *counts.entry(row).or_default() += count;
     }
     let mut table = new_table(&["encoding", "events", "sent by"]);
-    for (Encoding { form, sent_by }, count) in counts {
-        let form = match form {
-            Form::Tuple(kind, elements) => format!("{kind}, tuple of {elements}"),
-            Form::Map(kind) => format!("{kind}, map"),
-        };
-        table.add_row([form, HumanCount(count).to_string(), sent_by.to_owned()]);
+    for ((form, names), count) in counts {
+        table.add_row([form, HumanCount(count).to_string(), names]);
     }
     table
+}
+
+/// The producers that send every shape of a capture, with the number of captures they fit.
+fn fits(sources: &Sources) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for source in &sources.sources {
+        let shapes = source.ingest.shapes().map(|(shape, _)| producers::releases(shape));
+        if let Some(releases) = shapes.reduce(|all, more| producers::common(&all, &more)) {
+            *counts.entry(producers::names(&releases)).or_default() += 1;
+        }
+    }
+    let fits: Vec<String> = counts
+        .into_iter()
+        .map(|(names, captures)| match sources.sources.len() {
+            1 => format!("All of it fits: {names}"),
+            _ => format!("{captures} of the captures fit: {names}"),
+        })
+        .collect();
+    fits.join("\n")
 }
 
 fn write_drift(out: &mut impl Write, sources: &Sources, counters: &Counters) -> io::Result<()> {
