@@ -90,6 +90,16 @@ impl Scratch {
         Self(path)
     }
 
+    /// A capture of these payloads, their sequence numbers from 100.
+    fn capture(name: &str, payloads: &[&[u8]]) -> Self {
+        let mut writer = kvtap::kvcap::Writer::new(Vec::new()).unwrap();
+        for (sequence, payload) in (100..).zip(payloads) {
+            let record = kvtap::kvcap::Record { unix_ns: 0, sequence, topic: b"kv", payload };
+            writer.write(&record).unwrap();
+        }
+        Self::new(name, &writer.into_inner())
+    }
+
     fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
@@ -181,6 +191,46 @@ fn query_gives_the_expected_answers() {
 }
 
 #[test]
+fn a_prompt_matches_in_its_own_namespace_and_form() {
+    let adapter = b"\x92\x01\x91\x98\xabBlockStored\x91\x01\xc0\x94\x01\x02\x03\x04\x04\xc0\xa3GPU\xa1a";
+    let salt =
+        b"\x92\x01\x91\x98\xabBlockStored\x91\x02\xc0\x94\x01\x02\x03\x04\x04\xc0\xa3GPU\x81\xaacache_salt\xa1s";
+    let pairs =
+        b"\x92\x01\x91\x97\xabBlockStored\x91\x03\xc0\x94\x92\x01\x02\x92\x02\x03\x92\x03\x04\x92\x04\x05\x04\xc0\xa3GPU";
+    let captures: [(&str, &[u8], &[&str]); 3] = [
+        ("adapter.kvcap", adapter, &["--lora-name", "a"]),
+        ("salt.kvcap", salt, &["--cache-salt", "s"]),
+        ("pairs.kvcap", pairs, &["--bigram"]),
+    ];
+    for (name, payload, options) in captures {
+        let file = Scratch::capture(name, &[payload]);
+        let query = ["query", file.path(), "--tokens", "1,2,3,4,5", "--block-size", "4", "--json"];
+        assert_eq!(lines(&stdout(&query))[0]["matches"], serde_json::json!([]), "{name}");
+        let answer = lines(&stdout(&[&query, options].concat())).remove(0);
+        assert_eq!(answer["matches"][0]["device"], 1, "{name}");
+    }
+}
+
+#[test]
+fn copies_and_digest_are_read_as_told() {
+    let store = b"\x92\x01\x91\x97\xabBlockStored\x91\xc4\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\xc0\x94\x01\x02\x03\x04\x04\xc0\xa3GPU";
+    let remove = b"\x92\x01\x91\x92\xacBlockRemoved\x91\xc4\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02";
+    let file = Scratch::capture("copies.kvcap", &[store, store, remove]);
+    for (options, entries) in [(&[][..], 1), (&["--copies", "count"], 1), (&["--copies", "set"], 0)] {
+        let replay = ["replay", file.path(), "--block-size", "4", "--json"];
+        let sum = lines(&stdout(&[&replay, options].concat())).remove(0);
+        assert_eq!(sum["index"]["entries"], entries, "{options:?}");
+    }
+    for (options, engine_hash) in [(&[][..], "2"), (&["--digest", "low"], "2"), (&["--digest", "high"], "1")]
+    {
+        let placements = ["placements", file.path(), "--block-size", "4"];
+        let got = lines(&stdout(&[&placements, options].concat()));
+        assert_eq!(got.len(), 3);
+        assert!(got.iter().all(|line| line["engine_hash"] == engine_hash), "{options:?}");
+    }
+}
+
+#[test]
 fn a_file_is_the_worker_of_its_position() {
     let (edges, chat) = (kvcap(EDGES), kvcap(CHAT));
     let pair = lines(&fs::read_to_string(corpus(&format!("{CHAT}.queries.jsonl"))).unwrap())
@@ -248,26 +298,21 @@ fn inspect_shows_every_event_with_all_keys() {
 
 #[test]
 fn what_is_malformed_is_told_with_its_offset() {
-    let mut writer = kvtap::kvcap::Writer::new(Vec::new()).unwrap();
     let payloads: [&[u8]; 3] = [
         b"\x92\x01\x92\x92\xacBlockRemoved\x05\x91\xb0AllBlocksCleared",
         b"\x92\x01\x91\x91\xa3New",
-        b"\x92\x01",
+        b"\x92\x01\x91\xcd\x00",
     ];
-    for (sequence, payload) in (5..).zip(payloads) {
-        let record = kvtap::kvcap::Record { unix_ns: 0, sequence, topic: b"", payload };
-        writer.write(&record).unwrap();
-    }
-    let file = Scratch::new("malformed.kvcap", &writer.into_inner());
+    let file = Scratch::capture("malformed.kvcap", &payloads);
     let got = lines(&stdout(&["inspect", file.path(), "--json"]));
     let kinds: Vec<_> = got.iter().map(|line| line["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["malformed", "cleared", "unknown", "malformed"]);
     let field = |line: usize, key: &str| got[line][key].clone();
     assert_eq!((field(0, "error"), field(0, "offset")), ("wrong_type:block_hashes".into(), 17.into()));
-    assert_eq!((field(3, "error"), field(3, "offset")), ("truncated".into(), 2.into()));
-    assert_eq!((field(3, "batch"), field(3, "seq"), field(3, "event")), (2.into(), 7.into(), Value::Null));
+    assert_eq!((field(3, "error"), field(3, "offset")), ("truncated".into(), 3.into()));
+    assert_eq!((field(3, "batch"), field(3, "seq"), field(3, "event")), (2.into(), 102.into(), Value::Null));
     let human = stdout(&["replay", file.path()]);
-    assert!(human.contains("1 batches refused whole") && human.contains("unknown_tag:New"), "{human}");
+    assert!(human.contains("refused whole: 1") && human.contains("unknown_tag:New"), "{human}");
 }
 
 #[test]
@@ -399,9 +444,10 @@ fn a_wrong_block_size_is_told_on_stderr() {
 #[test]
 fn the_summary_for_people_names_reasons_and_producers() {
     let text = stdout(&["replay", &kvcap(EDGES), "--block-size", "4"]);
-    for part in ["per second", "non_main_attention_kind", "fits: ", "e5131d5a74d3211d"] {
+    for part in ["per second", "non_main_attention_kind", "All of it fits vLLM ≥ 0.33", "e5131d5a74d3211d"]
+    {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let text = stdout(&["query", &kvcap(EDGES), "--tokens", "1,2,3,4", "--block-size", "4"]);
+    let text = stdout(&["query", &kvcap(EDGES), "--tokens", "5,5,5,5", "--block-size", "4"]);
     assert!(text.contains("none") && text.contains("+ external"), "{text}");
 }

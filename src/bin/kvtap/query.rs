@@ -21,13 +21,11 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<()> {
     let mut reader = sources.reader();
     let mut matches = Vec::new();
     let mut answers = Vec::with_capacity(prompts.len());
-    let mut prompt = Prompt::default();
-    prompt.block_size = args.source.block_size;
-    prompt.lora_name = args.prompt.lora_name.as_deref();
-    prompt.cache_salt = args.prompt.cache_salt.as_deref();
-    prompt.bigram = args.prompt.bigram;
     for (number, token_ids) in prompts.iter().enumerate() {
-        prompt.token_ids = token_ids;
+        let mut prompt = Prompt::new(token_ids, args.source.block_size);
+        prompt.lora_name = args.prompt.lora_name.as_deref();
+        prompt.cache_salt = args.prompt.cache_salt.as_deref();
+        prompt.bigram = args.prompt.bigram;
         let blocks = reader.find_matches(&prompt, &mut matches);
         answers.push(PromptLine {
             prompt: number,

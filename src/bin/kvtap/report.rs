@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{HumanBytes, HumanCount};
-use kvtap::{Counters, Reason, Scope};
+use kvtap::{Reason, Scope};
 
 use crate::json::{Events, Filtered, Summary};
 use crate::producers;
 use crate::sources::Sources;
 
 /// Kinds of schema drift listed; a publisher can make up as many as it likes.
-const DRIFT_ROWS_MAX: usize = 20;
+const DRIFT_ROWS_MAX: usize = 12;
 
 pub(crate) fn write(out: &mut impl Write, sources: &Sources, summary: &Summary) -> io::Result<()> {
-    let counters = sources.counters();
     writeln!(out, "{}", headline(sources, summary))?;
     write_table(out, "Read", &totals(summary), &[1, 2])?;
     write_table(out, "Events", &events(&summary.events), &[1])?;
@@ -27,16 +26,24 @@ pub(crate) fn write(out: &mut impl Write, sources: &Sources, summary: &Summary) 
         write_table(out, "Encodings seen", &encodings, &[1])?;
         writeln!(out, "{}", fits(sources))?;
     }
-    write_drift(out, sources, &counters)?;
+    write_drift(out, sources)?;
     write_refused(out, sources, summary)?;
     write_table(out, "Index", &index(summary), &[1])
 }
 
+/// On narrower terminals wrapped cells are harder to read than wrapped lines.
+const WRAP_FROM_COLUMNS: u16 = 60;
+/// A rule under the headings, nothing else: rows can be read and copied.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// A table in the style of all our tables.
 pub(crate) fn new_table(headings: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(headings);
+    table.load_style(STYLE).set_header(headings);
+    // Some terminals claim to have no width at all.
+    if table.width().is_some_and(|columns| columns >= WRAP_FROM_COLUMNS) {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
     table
 }
 
@@ -64,7 +71,7 @@ fn totals(summary: &Summary) -> Table {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate for people to read")]
     #[expect(clippy::cast_precision_loss, reason = "a rate for people to read")]
     let rate = |count: u64| (count as f64 / seconds) as u64;
-    let mut table = new_table(&["", "total", "per second"]);
+    let mut table = new_table(&["what", "total", "per second"]);
     let rows = [
         ("batches", summary.batches),
         ("events", summary.events.total()),
@@ -112,6 +119,7 @@ fn filtered(filtered: &Filtered) -> Table {
 /// One line on why something is not placed.
 fn explain(reason: Reason) -> &'static str {
     match reason {
+        Reason::TooManyRanks => "the source had used up its ranks",
         Reason::UnsupportedOwnership => "managed by a cache layer kvtap does not follow (kvcr)",
         Reason::UnknownOwnership => "the owner of the block is none we know",
         Reason::NonLocalLocality => "the block is not on this worker",
@@ -160,23 +168,17 @@ fn fits(sources: &Sources) -> String {
     let fits: Vec<String> = counts
         .into_iter()
         .map(|(names, captures)| match sources.sources.len() {
-            1 => format!("All of it fits: {names}"),
-            _ => format!("{captures} of the captures fit: {names}"),
+            1 => format!("All of it fits {names}"),
+            all => format!("{captures} of {all} captures: all of it fits {names}"),
         })
         .collect();
     fits.join("\n")
 }
 
-fn write_drift(out: &mut impl Write, sources: &Sources, counters: &Counters) -> io::Result<()> {
+fn write_drift(out: &mut impl Write, sources: &Sources) -> io::Result<()> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, count) in sources.sources.iter().flat_map(|source| source.ingest.drift()) {
         *counts.entry(name).or_default() += count;
-    }
-    if counters.negative_ranks > 0 {
-        counts.insert("negative_rank", counters.negative_ranks);
-    }
-    if counters.refused_ranks > 0 {
-        counts.insert("too_many_ranks", counters.refused_ranks);
     }
     if counts.is_empty() {
         return Ok(());
@@ -208,12 +210,12 @@ fn write_refused(out: &mut impl Write, sources: &Sources, summary: &Summary) -> 
             ]);
         }
     }
-    let title = format!("{} batches refused whole", HumanCount(summary.malformed_batches));
+    let title = format!("Batches refused whole: {}", HumanCount(summary.malformed_batches));
     write_table(out, &title, &table, &[2])
 }
 
 fn index(summary: &Summary) -> Table {
-    let mut table = new_table(&["", ""]);
+    let mut table = new_table(&["what", "at the end"]);
     table.add_row(["workers (ranks)".to_owned(), HumanCount(summary.index.workers as u64).to_string()]);
     table.add_row(["entries".to_owned(), HumanCount(summary.index.entries as u64).to_string()]);
     table.add_row(["memory".to_owned(), HumanBytes(summary.index.bytes as u64).to_string()]);

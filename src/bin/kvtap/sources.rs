@@ -72,7 +72,7 @@ impl Sources {
     }
 
     pub(crate) fn workers(&self) -> usize {
-        self.sources.iter().map(|source| source.ingest.workers()).sum()
+        self.sources.iter().map(|source| source.ingest.workers().len()).sum()
     }
 
     pub(crate) fn entries(&self) -> usize {
