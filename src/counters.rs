@@ -30,8 +30,6 @@ pub struct Counters {
     pub placed_tokens: u64,
     /// Batches with a negative rank.
     pub negative_ranks: u64,
-    /// Batches refused because the source had used up its ranks.
-    pub refused_ranks: u64,
     /// Times a full channel held the source up.
     pub back_pressure: u64,
     filtered: [u64; Reason::ALL.len()],
@@ -58,7 +56,7 @@ impl Counters {
         }
     }
 
-    fn plain_mut(&mut self) -> [&mut u64; 14] {
+    fn plain_mut(&mut self) -> [&mut u64; 13] {
         [
             &mut self.batches,
             &mut self.malformed_batches,
@@ -72,7 +70,6 @@ impl Counters {
             &mut self.removed_blocks,
             &mut self.placed_tokens,
             &mut self.negative_ranks,
-            &mut self.refused_ranks,
             &mut self.back_pressure,
         ]
     }

@@ -1,179 +1,86 @@
-//! Composes the rooms: engine, write side of one source, query side.
-use crate::counters::Counters;
-use crate::ids::*;
-use crate::observe::Observer;
-use crate::wire::{DigestHalf, WireError};
+//! Composes the rooms: starts the shards, hands out write sides and query sides. Control plane.
 
-/// What an engine is made of.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// Index shards, each with a thread of its own (1 to 64).
-    pub shards: usize,
-}
-impl Default for Config {
-    fn default() -> Self {
-        Self { shards: 2 }
-    }
-}
-/// How repeated stores of a block count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Copies {
-    /// Each store is a copy of its own, gone when as many were removed.
-    #[default]
-    Count,
-    /// Stores are idempotent, the first removal is final.
-    Set,
-}
-/// What is known of a source before it has sent anything.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct SourceConfig {
-    /// The router's number for the worker.
-    pub worker_id: u64,
-    /// Rank of batches that name none.
-    pub dp_rank: u32,
-    /// Tokens per block.
-    pub block_size: u32,
-    /// How repeated stores count.
-    pub copies: Copies,
-    /// How digests are read.
-    pub digest: DigestHalf,
-}
-impl SourceConfig {
-    /// Rank 0, block size 16, copies counted, low digest half.
-    #[must_use]
-    pub fn new(worker_id: u64) -> Self {
-        Self { worker_id, dp_rank: 0, block_size: 16, copies: Copies::Count, digest: DigestHalf::Low }
-    }
-}
-/// A bad configuration, in one sentence.
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use crate::channel::{self, Outlet};
+use crate::config::{Config, ConfigError, Problem, SourceConfig, check, check_source};
+use crate::ingest::Ingest;
+use crate::query::Reader;
+use crate::shard::{self, SharedTable};
+use crate::slots::Slots;
+
+/// An index and its shard threads, which end when the engine and all write sides are gone.
+///
+/// ```
+/// use kvtap::{Config, Engine, Match, Prompt, SourceConfig};
+///
+/// let engine = Engine::new(Config::default())?;
+/// let mut source = SourceConfig::new(7);
+/// source.block_size = 4;
+/// let mut ingest = engine.ingest(source)?;
+/// // [ts, [["BlockStored", [11], nil, [1, 2, 3, 4], 4, nil, "GPU"]], rank]
+/// let payload = b"\x93\x01\x91\x97\xabBlockStored\x91\x0b\xc0\x94\x01\x02\x03\x04\x04\xc0\xa3GPU\x00";
+/// ingest.apply(payload)?;
+/// ingest.flush();
+///
+/// let mut matches = Vec::new();
+/// engine.reader().find_matches(&Prompt::new(&[1, 2, 3, 4, 5], 4), &mut matches);
+/// assert_eq!((matches[0].worker.worker_id, matches[0].depths), (7, [1; 4]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct ConfigError(());
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Ok(())
-    }
+pub struct Engine {
+    outlets: Vec<Outlet>,
+    tables: Vec<SharedTable>,
+    slots: Arc<Slots>,
+    hasher: RandomState,
 }
-impl std::error::Error for ConfigError {}
-/// The engine.
-#[derive(Debug)]
-pub struct Engine(());
+
 impl Engine {
-    /// Starts.
-    pub fn new(_: Config) -> Result<Self, ConfigError> {
-        unimplemented!()
+    /// Starts the shards.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or a thread cannot be started.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        check(&config)?;
+        let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
+        let mut engine =
+            Self { outlets: Vec::new(), tables: Vec::new(), slots: Arc::new(Slots::new()), hasher };
+        for number in 0..config.shards {
+            let (outlet, inlet) = channel::channel();
+            let table = shard::start(inlet, engine.hasher.clone(), number).map_err(Problem::Thread)?;
+            engine.outlets.push(outlet);
+            engine.tables.push(table);
+        }
+        Ok(engine)
     }
-    /// Registers a source.
-    pub fn ingest(&self, _: SourceConfig) -> Result<Ingest, ConfigError> {
-        unimplemented!()
+
+    /// The write side of a new source. Several sources may bring the same worker, normally with different ranks.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn ingest(&self, config: SourceConfig) -> Result<Ingest, ConfigError> {
+        check_source(&config)?;
+        Ok(Ingest::new(config, self.outlets.clone(), Arc::clone(&self.slots), self.hasher.clone()))
     }
-    /// Query side.
+
+    /// A query side. Make one per thread.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        unimplemented!()
+        Reader::new(self.tables.clone(), Arc::clone(&self.slots))
     }
-    /// Bytes the index takes (shards only).
+
+    /// Bytes of the shards' tables; engine-hash maps are counted by [`Ingest::bytes`].
     #[must_use]
     pub fn index_bytes(&self) -> usize {
-        unimplemented!()
+        let bytes =
+            |table: &SharedTable| table.read().unwrap_or_else(std::sync::PoisonError::into_inner).bytes();
+        self.tables.iter().map(bytes).sum()
     }
 }
-/// What a batch was.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Applied {
-    /// Whose blocks it was about.
-    pub worker: Worker,
-    /// Unix seconds.
-    pub timestamp: f64,
-}
-/// Write side of one source.
-#[derive(Debug)]
-pub struct Ingest(());
-impl Ingest {
-    /// Applies a payload.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<Applied, WireError> {
-        self.apply_observed(payload, &mut ())
-    }
-    /// Applies a payload and lets the observer watch.
-    pub fn apply_observed(&mut self, _: &[u8], _: &mut impl Observer) -> Result<Applied, WireError> {
-        unimplemented!()
-    }
-    /// Returns when everything applied before is visible.
-    pub fn flush(&mut self) {
-        unimplemented!()
-    }
-    /// Counts.
-    #[must_use]
-    pub fn counters(&self) -> &Counters {
-        unimplemented!()
-    }
-    /// Event shapes seen, with counts.
-    pub fn shapes(&self) -> impl Iterator<Item = (crate::wire::Shape, u64)> {
-        std::iter::empty()
-    }
-    /// Schema drift seen: `unknown_key:NAME`, `extra_slot:N`, `unknown_tag:NAME`, `unknown_envelope_field`; with counts.
-    pub fn drift(&self) -> impl Iterator<Item = (&str, u64)> {
-        std::iter::empty()
-    }
-    /// Ranks whose producer uses another block size than configured: worker, that size, events.
-    pub fn mismatched_block_sizes(&self) -> impl Iterator<Item = (Worker, u32, u64)> {
-        std::iter::empty()
-    }
-    /// Workers (rank by rank) that have sent batches.
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        unimplemented!()
-    }
-    /// Live (worker, tier, engine hash) triples.
-    #[must_use]
-    pub fn entries(&self) -> usize {
-        unimplemented!()
-    }
-    /// Order-free digest of them; digests of several sources add up (wrapping).
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        unimplemented!()
-    }
-    /// Bytes the engine-hash maps take.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        unimplemented!()
-    }
-}
-/// The namespace and form of a prompt's tokens.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct Prompt<'a> {
-    /// Token ids.
-    pub token_ids: &'a [u32],
-    /// Tokens per block.
-    pub block_size: u32,
-    /// Adapter.
-    pub lora_name: Option<&'a str>,
-    /// Namespace.
-    pub cache_salt: Option<&'a str>,
-    /// EAGLE: windows of block size + 1 tokens.
-    pub bigram: bool,
-}
-/// How much of a prompt a worker holds, in blocks, cumulative by tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Match {
-    /// Who.
-    pub worker: Worker,
-    /// By tier: device; with host; with disk; with external.
-    pub depths: [u32; 4],
-}
-/// Query side.
-#[derive(Debug)]
-pub struct Reader(());
-impl Reader {
-    /// Matches a prompt; returns how many complete blocks it has. `matches` is overwritten: by worker, then rank.
-    pub fn find_matches(&mut self, _: &Prompt<'_>, matches: &mut Vec<Match>) -> usize {
-        matches.clear();
-        unimplemented!()
-    }
+
+fn fixed(seed: u64) -> RandomState {
+    RandomState::with_seeds(seed, !seed, seed.rotate_left(32), 0x9e37_79b9_7f4a_7c15)
 }

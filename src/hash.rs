@@ -89,3 +89,21 @@ pub(crate) fn digest_term(worker: Worker, tier: Tier, engine_hash: EngineHash) -
     term[13..].copy_from_slice(&engine_hash.0.to_le_bytes());
     xxh3_64_with_seed(&term, 0)
 }
+
+/// The complete blocks of a token list. EAGLE blocks are windows of one token more, overlapping by it.
+pub(crate) fn blocks(tokens: &[u32], block_size: usize, bigram: bool) -> impl Iterator<Item = &[u32]> {
+    let window = block_size.saturating_add(usize::from(bigram)).max(1);
+    let tokens = if block_size == 0 { &[] } else { tokens };
+    tokens.windows(window).step_by(block_size.max(1))
+}
+
+/// Local hash of a block without identity objects.
+#[inline]
+pub(crate) fn hash_tokens(tokens: &[u32], seed: Seed) -> LocalHash {
+    if cfg!(target_endian = "little") {
+        local_hash(bytemuck::cast_slice(tokens), seed)
+    } else {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        local_hash(&bytes, seed)
+    }
+}

@@ -38,6 +38,8 @@ pub enum Scope {
 }
 
 reasons! {
+    /// The source has used up the ranks it may bring, or the engine its workers.
+    TooManyRanks = "too_many_ranks", Event;
     /// The block is managed by a layer kvtap does not follow (`kvcr`).
     UnsupportedOwnership = "unsupported_ownership", Event;
     /// An ownership nobody documents.

@@ -69,7 +69,12 @@ impl Decoder {
         self.demand = Demand::default();
         self.table.clear();
         let mut check = Check {
-            walk: Walk { cursor: Cursor::new(payload), table: &mut self.table, kernels: self.kernels, tokens },
+            walk: Walk {
+                cursor: Cursor::new(payload),
+                table: &mut self.table,
+                kernels: self.kernels,
+                tokens,
+            },
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -113,7 +118,11 @@ impl Check<'_, '_> {
             self.walk.skip(1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
-        if self.walk.cursor.is_empty() { Ok(()) } else { Err(self.walk.cursor.fail(WireErrorKind::TrailingBytes)) }
+        if self.walk.cursor.is_empty() {
+            Ok(())
+        } else {
+            Err(self.walk.cursor.fail(WireErrorKind::TrailingBytes))
+        }
     }
 
     fn array(&mut self, elements: usize) -> Result<(), WireError> {

@@ -29,7 +29,11 @@ impl DigestHalf {
 }
 
 /// Reads one hash.
-pub(super) fn read(cursor: &mut Cursor<'_>, digest: DigestHalf, field: Field) -> Result<EngineHash, EventError> {
+pub(super) fn read(
+    cursor: &mut Cursor<'_>,
+    digest: DigestHalf,
+    field: Field,
+) -> Result<EngineHash, EventError> {
     if let Some(int) = sound(cursor.read_int()) {
         return Ok(EngineHash(int.bits()));
     }

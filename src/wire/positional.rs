@@ -5,7 +5,7 @@
 
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
-use super::marker::{self, Kind};
+use super::marker::Kind;
 use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
 use super::walk::{FIELD_DEPTH, Walk};
 
@@ -152,7 +152,7 @@ fn fits_slot(cursor: &Cursor<'_>, field: Field) -> Result<bool, WireError> {
         })
 }
 
-fn is_text(kind: marker::Kind) -> bool {
+fn is_text(kind: Kind) -> bool {
     matches!(kind, Kind::Str | Kind::Bin)
 }
 

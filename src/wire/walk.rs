@@ -2,8 +2,8 @@
 
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
-use super::skip::skip_value;
 use super::simd::Kernels;
+use super::skip::skip_value;
 use super::table::{List, RawDrift, RawEvent, Run, Table, Tag, mark};
 use super::{named, positional};
 
@@ -145,4 +145,3 @@ impl Walk<'_, '_> {
         self.table.drift.push(drift);
     }
 }
-

@@ -67,7 +67,12 @@ impl Kernels {
         }
         r
     }
-    pub(crate) fn read_hashes(self, bytes: &[u8], count: usize, out: &mut Vec<crate::ids::EngineHash>) -> Option<usize> {
+    pub(crate) fn read_hashes(
+        self,
+        bytes: &[u8],
+        count: usize,
+        out: &mut Vec<crate::ids::EngineHash>,
+    ) -> Option<usize> {
         let old = out.len();
         let mut rest = bytes;
         for _ in 0..count {

@@ -1,0 +1,78 @@
+//! Bounded both ways: full record batches out, empty ones back. A full channel holds its source up; nothing is dropped.
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::placement::Record;
+
+/// Records of one shard, in order. Its buffer goes back to the sources once applied.
+pub(crate) type RecordBatch = Vec<Record>;
+
+/// Records a batch holds before it is sent.
+pub(crate) const BATCH_RECORDS: usize = 256;
+/// Batches on their way to one shard.
+const CHANNEL_BATCHES: usize = 64;
+
+/// What a shard receives.
+pub(crate) enum Message {
+    Records(RecordBatch),
+    /// Answered when everything before it has been applied.
+    Flush(Sender<()>),
+}
+
+/// The sources' end of one shard's channel.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    full: Sender<Message>,
+    empty: Receiver<RecordBatch>,
+}
+
+/// The shard's end.
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    full: Receiver<Message>,
+    empty: Sender<RecordBatch>,
+}
+
+/// A channel to one shard.
+pub(crate) fn channel() -> (Outlet, Inlet) {
+    let (full_in, full_out) = bounded(CHANNEL_BATCHES);
+    let (empty_in, empty_out) = bounded(CHANNEL_BATCHES);
+    (Outlet { full: full_in, empty: empty_out }, Inlet { full: full_out, empty: empty_in })
+}
+
+impl Outlet {
+    /// An empty batch: a recycled one if there is any.
+    pub(crate) fn empty_batch(&self) -> RecordBatch {
+        self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS))
+    }
+
+    /// Sends a batch; says whether it had to wait for room.
+    pub(crate) fn send(&self, batch: RecordBatch) -> bool {
+        match self.full.try_send(Message::Records(batch)) {
+            Ok(()) => false,
+            // The shard ends only after every outlet is gone, so waiting ends and nothing is lost.
+            Err(TrySendError::Full(message)) => self.full.send(message).is_ok(),
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    /// Asks for a sign that everything sent before has been applied.
+    pub(crate) fn flush(&self, sign: Sender<()>) {
+        // A shard that is gone has applied all it ever will; its sign is the dropped sender.
+        drop(self.full.send(Message::Flush(sign)));
+    }
+}
+
+impl Inlet {
+    /// The next message; `None` when every outlet is gone.
+    pub(crate) fn receive(&self) -> Option<Message> {
+        self.full.recv().ok()
+    }
+
+    /// Gives a batch's buffer back.
+    pub(crate) fn recycle(&self, mut batch: RecordBatch) {
+        batch.clear();
+        // With enough of them on their way back, one more is not needed.
+        drop(self.empty.try_send(batch));
+    }
+}

@@ -1,0 +1,101 @@
+//! What an operator may set, and what is wrong with it in one sentence. Control plane.
+
+use std::fmt;
+
+use crate::wire::DigestHalf;
+
+/// What an engine is made of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Index shards, each with a thread of its own: 1 to 64.
+    pub shards: usize,
+    /// Seed of the hash maps. `None` draws one at start, so that publishers cannot aim at a bucket; a fixed one makes runs
+    /// repeatable.
+    pub hash_seed: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { shards: 2, hash_seed: None }
+    }
+}
+
+/// How repeated stores of a block count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Copies {
+    /// Each is a copy of its own; the block is gone when as many were removed.
+    #[default]
+    Count,
+    /// They are one; the first removal is final. For engines told to announce reused prefixes again (vLLM's "full" report
+    /// mode, `engine-vllm-0.33.0-report-full32`).
+    Set,
+}
+
+/// What is known of a source before it has sent anything.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SourceConfig {
+    /// The router's number for the worker.
+    pub worker_id: u64,
+    /// Rank of batches that name none.
+    pub dp_rank: u32,
+    /// Tokens per block: 1 to 65,536.
+    pub block_size: u32,
+    /// How repeated stores count.
+    pub copies: Copies,
+    /// How digests become engine hashes.
+    pub digest: DigestHalf,
+}
+
+impl SourceConfig {
+    /// Rank 0, block size 16, copies counted, low half of digests.
+    #[must_use]
+    pub fn new(worker_id: u64) -> Self {
+        Self { worker_id, dp_rank: 0, block_size: 16, copies: Copies::Count, digest: DigestHalf::Low }
+    }
+}
+
+/// A configuration that cannot work; displays as one sentence that names the option and its range.
+#[derive(Debug)]
+pub struct ConfigError(Problem);
+
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Shards(usize),
+    BlockSize(u32),
+    Thread(std::io::Error),
+}
+
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Problem::Shards(shards) => write!(f, "shards must be 1 to 64, not {shards}"),
+            Problem::BlockSize(size) => write!(f, "the block size must be 1 to 65536 tokens, not {size}"),
+            Problem::Thread(error) => write!(f, "a shard thread could not be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Checks what an engine is to be made of.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    if (1..=64).contains(&config.shards) { Ok(()) } else { Err(Problem::Shards(config.shards).into()) }
+}
+
+/// Checks what is said of a source.
+pub(crate) fn check_source(config: &SourceConfig) -> Result<(), ConfigError> {
+    if (1..=65_536).contains(&config.block_size) {
+        Ok(())
+    } else {
+        Err(Problem::BlockSize(config.block_size).into())
+    }
+}

@@ -1,0 +1,437 @@
+//! The write side of one source: payload → wire → policy → placement → channels. Data plane, but for new ranks.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
+use crate::config::{Copies, SourceConfig};
+use crate::counters::Counters;
+use crate::hash::digest_term;
+use crate::ids::{PrefixHash, Tier, Worker};
+use crate::observe::{Observer, Placement, Verdict};
+use crate::placement::{Chain, Op, Placer, Record, Scratch, Sink, Slot};
+use crate::policy::{Policy, Reason};
+use crate::seen::Seen;
+use crate::shard::shard_of;
+use crate::slots::Slots;
+use crate::wire::{Batch, Decoder, Event, Removed, Shape, Stored, WireError};
+
+/// Ranks one source may bring; more are refused as `too_many_ranks`.
+const RANKS_MAX: usize = 1024;
+
+/// A batch that was applied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// Whose blocks it was about.
+    pub worker: Worker,
+    /// When it was made, in Unix seconds.
+    pub timestamp: f64,
+}
+
+/// The write side of one source. Dropping it takes its blocks out of the index.
+///
+/// One thread handles a source's payloads in order. Records travel to the shards in batches; those of a payload are on
+/// their way when `apply` returns, and visible at the latest when `flush` does.
+#[derive(Debug)]
+pub struct Ingest {
+    config: SourceConfig,
+    decoder: Decoder,
+    ranks: Ranks,
+    scratch: Scratch,
+    counters: Counters,
+    seen: Seen,
+    outbox: Outbox,
+}
+
+/// The ranks of a source, each with its state.
+#[derive(Debug)]
+struct Ranks {
+    known: Vec<Rank>,
+    /// Where the last batch's rank was found.
+    last: usize,
+    slots: Arc<Slots>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Rank {
+    worker: Worker,
+    policy: Policy,
+    chain: Chain,
+    slot: Slot,
+}
+
+/// Records waiting to fill a batch, by shard.
+#[derive(Debug)]
+struct Outbox {
+    outlets: Vec<Outlet>,
+    batches: Vec<RecordBatch>,
+    back_pressure: u64,
+}
+
+impl Ingest {
+    pub(crate) fn new(
+        config: SourceConfig,
+        outlets: Vec<Outlet>,
+        slots: Arc<Slots>,
+        hasher: RandomState,
+    ) -> Self {
+        let batches = outlets.iter().map(Outlet::empty_batch).collect();
+        Self {
+            decoder: Decoder::new(config.digest),
+            ranks: Ranks { known: Vec::new(), last: 0, slots, hasher },
+            config,
+            scratch: Scratch::default(),
+            counters: Counters::default(),
+            seen: Seen::default(),
+            outbox: Outbox { outlets, batches, back_pressure: 0 },
+        }
+    }
+
+    /// Applies one payload: all of its sound events, or, if the payload itself is broken, nothing.
+    ///
+    /// # Errors
+    /// If the payload is broken: where and why. It is counted; the next payload is not affected.
+    pub fn apply(&mut self, payload: &[u8]) -> Result<Applied, WireError> {
+        self.apply_observed(payload, &mut ())
+    }
+
+    /// As `apply`, and lets the observer watch.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn apply_observed(
+        &mut self,
+        payload: &[u8],
+        observer: &mut impl Observer,
+    ) -> Result<Applied, WireError> {
+        self.counters.batches += 1;
+        self.counters.payload_bytes += payload.len() as u64;
+        let mut batch = match self.decoder.read(payload) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.counters.malformed_batches += 1;
+                return Err(error);
+            }
+        };
+        if batch.has_negative_rank() {
+            self.seen.negative_rank();
+        }
+        if batch.unknown_envelope_fields() > 0 {
+            self.seen.envelope(batch.unknown_envelope_fields());
+        }
+        let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
+        let worker = Worker { worker_id: self.config.worker_id, dp_rank };
+        let applied = Applied { worker, timestamp: batch.timestamp() };
+        let Some(rank) = self.ranks.rank(worker, &self.config) else {
+            refuse(&mut batch, worker, &mut self.counters, observer);
+            return Ok(applied);
+        };
+        let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
+        while let Some(mut event) = batch.next_event() {
+            let mut judge = Judge {
+                policy: &mut rank.policy,
+                seen: &mut self.seen,
+                placer: Placer {
+                    chain: &mut rank.chain,
+                    slot: rank.slot,
+                    scratch: &mut self.scratch,
+                    counters: &mut self.counters,
+                    sink: &mut outward,
+                },
+            };
+            let verdict = judge.event(&mut event);
+            outward.observer.event(worker, &mut event, verdict);
+        }
+        self.outbox.send_all();
+        self.counters.back_pressure = self.outbox.back_pressure;
+        Ok(applied)
+    }
+
+    /// Returns when everything applied before is visible to every reader.
+    pub fn flush(&mut self) {
+        self.outbox.send_all();
+        self.outbox.wait();
+    }
+
+    /// What the source has brought, and what became of it.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The shapes of its events, with counts; the first 32 shapes.
+    pub fn shapes(&self) -> impl Iterator<Item = (Shape, u64)> {
+        self.seen.shapes()
+    }
+
+    /// What no known producer version sends, with counts: `unknown_tag:NAME`, `unknown_key:NAME`, `extra_slot:INDEX`,
+    /// `unknown_envelope_field`, `negative_rank`; past the first 64, `more`.
+    pub fn drift(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.seen.drifts()
+    }
+
+    /// Ranks whose producer uses another block size than configured: the last such size, and how many events had one.
+    pub fn mismatched_block_sizes(&self) -> impl Iterator<Item = (Worker, u32, u64)> {
+        self.ranks.known.iter().filter_map(|rank| {
+            let (block_size, events) = rank.policy.mismatched_block_size()?;
+            Some((rank.worker, block_size, events))
+        })
+    }
+
+    /// The ranks that have sent sound batches.
+    pub fn workers(&self) -> impl ExactSizeIterator<Item = Worker> {
+        self.ranks.known.iter().map(|rank| rank.worker)
+    }
+
+    /// Live (worker, tier, engine hash) triples.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.ranks.known.iter().map(|rank| rank.chain.entries()).sum()
+    }
+
+    /// Order-free digest of the live triples: the wrapping sum of a hash of each. Digests of several sources add up.
+    /// Costs a hash per entry.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let live = self.ranks.known.iter().flat_map(|rank| {
+            rank.chain.live().map(|(tier, engine_hash)| digest_term(rank.worker, tier, engine_hash))
+        });
+        live.fold(0, u64::wrapping_add)
+    }
+
+    /// Bytes of its engine-hash maps.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.ranks.known.iter().map(|rank| rank.chain.bytes()).sum()
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        for rank in &self.ranks.known {
+            let lane = rank.slot.lane(Tier::Device);
+            self.outbox.push(Record { prefix_hash: PrefixHash(0), lane, op: Op::Clear });
+        }
+        self.outbox.send_all();
+        // A slot may stand for another worker only once no shard holds anything of this one.
+        self.outbox.wait();
+        for rank in &self.ranks.known {
+            self.ranks.slots.free(rank.slot);
+        }
+    }
+}
+
+impl Ranks {
+    fn rank(&mut self, worker: Worker, config: &SourceConfig) -> Option<&mut Rank> {
+        if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
+            self.last = match self.known.iter().position(|rank| rank.worker == worker) {
+                Some(at) => at,
+                None => self.add(worker, config)?,
+            };
+        }
+        self.known.get_mut(self.last)
+    }
+
+    fn add(&mut self, worker: Worker, config: &SourceConfig) -> Option<usize> {
+        if self.known.len() >= RANKS_MAX {
+            return None;
+        }
+        let slot = self.slots.take(worker)?;
+        let policy = Policy::new(config.block_size);
+        let chain = Chain::new(config.copies == Copies::Set, &self.hasher);
+        self.known.push(Rank { worker, policy, chain, slot });
+        Some(self.known.len() - 1)
+    }
+}
+
+/// Judges and applies the events of one rank.
+struct Judge<'a, S> {
+    policy: &'a mut Policy,
+    seen: &'a mut Seen,
+    placer: Placer<'a, S>,
+}
+
+impl<S: Sink> Judge<'_, S> {
+    fn event(&mut self, event: &mut Event<'_>) -> Verdict {
+        match event {
+            Event::Stored(stored) => self.stored(stored),
+            Event::Removed(removed) => self.removed(removed),
+            Event::Cleared(cleared) => {
+                self.seen.shape(cleared.shape());
+                cleared.drift().for_each(|drift| self.seen.drift(drift));
+                let ownership = match cleared.ownership() {
+                    Ok(ownership) => ownership,
+                    Err(error) => return self.malformed(error),
+                };
+                self.placer.counters.cleared_events += 1;
+                self.judged(Policy::admit_cleared(ownership), |judge| {
+                    judge.placer.clear();
+                    judge.policy.clear();
+                })
+            }
+            Event::Unknown(tag) => {
+                self.placer.counters.unknown_events += 1;
+                self.seen.unknown_tag(tag);
+                Verdict::Unknown
+            }
+            Event::Malformed(error) => self.malformed(*error),
+        }
+    }
+
+    fn stored(&mut self, stored: &mut Stored<'_>) -> Verdict {
+        self.seen.shape(stored.shape());
+        stored.drift().for_each(|drift| self.seen.drift(drift));
+        let tier = match stored.gate() {
+            Ok(gate) => self.policy.admit_stored(&gate),
+            Err(error) => return self.malformed(error),
+        };
+        let tier = match tier {
+            Ok(tier) => tier,
+            Err(reason) => {
+                self.placer.counters.stored_events += 1;
+                return self.filtered(reason, 1);
+            }
+        };
+        let body = match stored.body() {
+            Ok(body) => body,
+            Err(error) => return self.malformed(error),
+        };
+        self.placer.counters.stored_events += 1;
+        let placed = self
+            .policy
+            .admit_body(tier, &body, &*self.placer.chain)
+            .and_then(|admitted| self.placer.store(&admitted));
+        match placed {
+            Ok(()) => Verdict::Place,
+            Err(reason @ Reason::UnknownParent) => self.filtered(reason, body.block_hashes.len() as u64),
+            Err(reason) => self.filtered(reason, 1),
+        }
+    }
+
+    fn removed(&mut self, removed: &mut Removed<'_>) -> Verdict {
+        self.seen.shape(removed.shape());
+        removed.drift().for_each(|drift| self.seen.drift(drift));
+        let tier = match removed.gate() {
+            Ok(gate) => self.policy.admit_removed(&gate),
+            Err(error) => return self.malformed(error),
+        };
+        let tier = match tier {
+            Ok(tier) => tier,
+            Err(reason) => {
+                self.placer.counters.removed_events += 1;
+                return self.filtered(reason, 1);
+            }
+        };
+        match removed.block_hashes() {
+            Ok(hashes) => self.placer.remove(hashes, tier),
+            Err(error) => return self.malformed(error),
+        }
+        self.placer.counters.removed_events += 1;
+        Verdict::Place
+    }
+
+    fn judged(&mut self, admitted: Result<(), Reason>, apply: impl FnOnce(&mut Self)) -> Verdict {
+        match admitted {
+            Ok(()) => {
+                apply(self);
+                Verdict::Place
+            }
+            Err(reason) => self.filtered(reason, 1),
+        }
+    }
+
+    fn filtered(&mut self, reason: Reason, count: u64) -> Verdict {
+        self.placer.counters.filter(reason, count);
+        Verdict::Filter(reason)
+    }
+
+    fn malformed(&mut self, error: crate::wire::EventError) -> Verdict {
+        self.placer.counters.malformed_events += 1;
+        Verdict::Malformed(error)
+    }
+}
+
+/// Counts the events of a batch whose rank has no place.
+#[cold]
+fn refuse(batch: &mut Batch<'_>, worker: Worker, counters: &mut Counters, observer: &mut impl Observer) {
+    let reason = Reason::TooManyRanks;
+    while let Some(mut event) = batch.next_event() {
+        let (count, verdict) = match &event {
+            Event::Stored(_) => (&mut counters.stored_events, Verdict::Filter(reason)),
+            Event::Removed(_) => (&mut counters.removed_events, Verdict::Filter(reason)),
+            Event::Cleared(_) => (&mut counters.cleared_events, Verdict::Filter(reason)),
+            Event::Unknown(_) => (&mut counters.unknown_events, Verdict::Unknown),
+            Event::Malformed(error) => (&mut counters.malformed_events, Verdict::Malformed(*error)),
+        };
+        *count += 1;
+        counters.filter(reason, u64::from(verdict == Verdict::Filter(reason)));
+        observer.event(worker, &mut event, verdict);
+    }
+}
+
+/// Where placement's output goes: records to the shards, placements to the observer.
+struct Outward<'a, O> {
+    outbox: &'a mut Outbox,
+    worker: Worker,
+    observer: &'a mut O,
+}
+
+impl<O: Observer> Sink for Outward<'_, O> {
+    #[inline]
+    fn record(&mut self, record: Record) {
+        self.outbox.push(record);
+    }
+
+    #[inline]
+    fn placement(&mut self, placement: Placement) {
+        self.observer.placement(self.worker, placement);
+    }
+}
+
+impl Outbox {
+    #[inline]
+    fn push(&mut self, record: Record) {
+        if record.op == Op::Clear {
+            (0..self.batches.len()).for_each(|shard| self.push_to(shard, record));
+        } else {
+            self.push_to(shard_of(record.prefix_hash, self.batches.len()), record);
+        }
+    }
+
+    #[inline]
+    fn push_to(&mut self, shard: usize, record: Record) {
+        self.batches[shard].push(record);
+        if self.batches[shard].len() >= BATCH_RECORDS {
+            self.send(shard);
+        }
+    }
+
+    fn send(&mut self, shard: usize) {
+        let outlet = &self.outlets[shard];
+        let full = std::mem::replace(&mut self.batches[shard], outlet.empty_batch());
+        self.back_pressure += u64::from(outlet.send(full));
+    }
+
+    fn send_all(&mut self) {
+        for shard in 0..self.batches.len() {
+            if !self.batches[shard].is_empty() {
+                self.send(shard);
+            }
+        }
+    }
+
+    /// Waits until all that was sent has been applied.
+    fn wait(&self) {
+        let (sign, signs) = crossbeam_channel::bounded(0);
+        for outlet in &self.outlets {
+            outlet.flush(sign.clone());
+        }
+        drop(sign);
+        // Shards answer by dropping their sign; the channel is disconnected when all have.
+        let disconnected = signs.recv();
+        debug_assert!(disconnected.is_err());
+    }
+}

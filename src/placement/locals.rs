@@ -1,0 +1,37 @@
+//! Local hashes of an event's complete blocks, straight from its decoded tokens.
+
+use super::identity::Identities;
+use crate::hash::{Seed, blocks, hash_tokens, local_hash};
+use crate::ids::LocalHash;
+use crate::policy::Admitted;
+
+/// Hashes blocks; owns the scratch, which is reused.
+#[derive(Debug, Default)]
+pub(crate) struct LocalHasher {
+    identities: Identities,
+    block: Vec<u8>,
+    hashes: Vec<LocalHash>,
+}
+
+impl LocalHasher {
+    /// The local hashes of the event's leading complete blocks, at most one per engine hash.
+    pub(crate) fn hash(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
+        self.hashes.clear();
+        let body = admitted.body();
+        let seed = Seed::new(body.lora_name, admitted.salt());
+        self.identities.read(admitted);
+        let blocks = blocks(body.token_ids, body.block_size as usize, body.bigram);
+        let blocks = blocks.take(body.block_hashes.len());
+        if self.identities.is_empty() {
+            self.hashes.extend(blocks.map(|tokens| hash_tokens(tokens, seed)));
+            return &self.hashes;
+        }
+        for (block, tokens) in blocks.enumerate() {
+            self.block.clear();
+            self.block.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
+            self.block.extend(self.identities.of(block).flat_map(u64::to_le_bytes));
+            self.hashes.push(local_hash(&self.block, seed));
+        }
+        &self.hashes
+    }
+}

@@ -1,0 +1,106 @@
+//! Finds repeated hashes inside one event, without allocating once grown.
+
+use crate::ids::EngineHash;
+
+/// An open-addressed set that is emptied by counting up.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    /// Power of two, at least twice the hashes of the longest event so far.
+    places: Vec<(EngineHash, u32)>,
+    /// Places marked otherwise are empty.
+    round: u32,
+}
+
+/// Up to this many hashes, comparing each with each is faster.
+const FEW: usize = 8;
+
+/// A publisher that aims at one place gets a sort instead of a long walk.
+const WALK_MAX: usize = 64;
+
+impl Repeats {
+    /// Whether a hash comes twice, or is the parent.
+    pub(crate) fn find(&mut self, hashes: &[EngineHash], parent: Option<EngineHash>) -> bool {
+        if parent.is_some_and(|parent| hashes.contains(&parent)) {
+            return true;
+        }
+        if hashes.len() <= FEW {
+            return (1..hashes.len()).any(|at| hashes[..at].contains(&hashes[at]));
+        }
+        self.start(hashes.len());
+        let mask = self.places.len() - 1;
+        for &hash in hashes {
+            let mut at = spread(hash) & mask;
+            let mut steps = 0;
+            while self.places[at].1 == self.round {
+                if self.places[at].0 == hash {
+                    return true;
+                }
+                steps += 1;
+                if steps > WALK_MAX {
+                    return find_sorted(hashes);
+                }
+                at = (at + 1) & mask;
+            }
+            self.places[at] = (hash, self.round);
+        }
+        false
+    }
+
+    fn start(&mut self, hashes: usize) {
+        let needed = (hashes * 2).next_power_of_two();
+        self.round = self.round.wrapping_add(1);
+        if self.places.len() < needed || self.round == 0 {
+            self.places.clear();
+            self.places.resize(needed, (EngineHash(0), 0));
+            self.round = 1;
+        }
+    }
+}
+
+/// Fibonacci hashing: engine hashes may be any numbers, and a small mask must not see only their low bits.
+#[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
+const fn spread(hash: EngineHash) -> usize {
+    (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+}
+
+#[cold]
+fn find_sorted(hashes: &[EngineHash]) -> bool {
+    let mut sorted = hashes.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(values: impl IntoIterator<Item = u64>) -> Vec<EngineHash> {
+        values.into_iter().map(EngineHash).collect()
+    }
+
+    #[test]
+    fn repeats_are_found_at_any_length_and_place() {
+        let mut repeats = Repeats::default();
+        for length in [1, 2, 7, 8, 9, 64, 1000] {
+            let distinct = hashes((0..length).map(|i| i * 0x1_0000_0001));
+            assert!(!repeats.find(&distinct, None), "{length}");
+            for at in [1, length / 2, length - 1].into_iter().filter(|&at| at > 0 && at < length) {
+                let mut repeated = distinct.clone();
+                repeated[usize::try_from(at).expect("small")] = distinct[0];
+                assert!(repeats.find(&repeated, None), "{length} {at}");
+            }
+            assert!(repeats.find(&distinct, distinct.last().copied()));
+        }
+    }
+
+    #[test]
+    fn hashes_aimed_at_one_place_are_still_judged_right() {
+        let inverse: u64 = 0xf1de_83e1_9937_733d; // of the Fibonacci constant, modulo 2^64
+        assert_eq!(inverse.wrapping_mul(0x9e37_79b9_7f4a_7c15), 1);
+        let aimed = hashes((0..500).map(|i: u64| i.wrapping_mul(inverse)));
+        assert!(!Repeats::default().find(&aimed, None));
+        let mut repeated = aimed;
+        repeated.push(repeated[3]);
+        assert!(Repeats::default().find(&repeated, None));
+    }
+}

@@ -1,0 +1,28 @@
+//! Step 3: the wire's medium → tier.
+
+use super::Reason;
+use crate::ids::Tier;
+
+/// Names in upper case; the wire's case does not matter (Mooncake's connector sends `cpu`).
+const MEDIA: [(&str, Tier); 14] = [
+    ("GPU", Tier::Device),
+    ("", Tier::Device),
+    ("DEVICE", Tier::Device),
+    ("CPU", Tier::HostPinned),
+    ("CPU_PINNED", Tier::HostPinned),
+    ("CPU_TIER1", Tier::HostPinned),
+    ("CPU_TIER2", Tier::Disk),
+    ("DISK", Tier::Disk),
+    ("NVME", Tier::Disk),
+    ("STORAGE", Tier::Disk),
+    ("EXTERNAL", Tier::External),
+    ("NETWORK", Tier::External),
+    ("REMOTE", Tier::External),
+    ("SHARED", Tier::External),
+];
+
+pub(super) fn tier(medium: Option<&str>) -> Result<Tier, Reason> {
+    let Some(medium) = medium else { return Ok(Tier::Device) };
+    let known = MEDIA.iter().find(|(name, _)| medium.eq_ignore_ascii_case(name));
+    known.map(|&(_, tier)| tier).ok_or(Reason::UnknownMedium)
+}

@@ -1,0 +1,87 @@
+//! What a source sends, as an operator wants to know it: shapes of events, and drift from every known schema.
+//! Bounded, whatever a publisher sends.
+
+use crate::wire::{Drift, Shape};
+
+/// Distinct shapes and drifts kept; more are counted together.
+const SHAPES_MAX: usize = 32;
+const DRIFTS_MAX: usize = 64;
+/// Bytes kept of a name from the wire.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Tallies of one source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    shapes: Vec<(Shape, u64)>,
+    drifts: Vec<Tally>,
+    more_drifts: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Tally {
+    label: String,
+    count: u64,
+}
+
+impl Seen {
+    #[inline]
+    pub(crate) fn shape(&mut self, shape: Shape) {
+        if let Some((_, count)) = self.shapes.iter_mut().find(|(known, _)| *known == shape) {
+            *count += 1;
+        } else if self.shapes.len() < SHAPES_MAX {
+            self.shapes.push((shape, 1));
+        }
+    }
+
+    #[cold]
+    pub(crate) fn drift(&mut self, drift: Drift<'_>) {
+        match drift {
+            Drift::Key(Some(key)) => self.tally("unknown_key:", key),
+            Drift::Key(None) => self.tally("unknown_key:", "(not text)"),
+            Drift::Slot(slot) => self.slot(slot),
+        }
+    }
+
+    /// Formats, on the cold path of a schema nobody knows.
+    fn slot(&mut self, slot: u32) {
+        self.tally("extra_slot:", &slot.to_string());
+    }
+
+    #[cold]
+    pub(crate) fn unknown_tag(&mut self, tag: &str) {
+        self.tally("unknown_tag:", tag);
+    }
+
+    #[cold]
+    pub(crate) fn envelope(&mut self, fields: u32) {
+        for _ in 0..fields.min(1) {
+            self.tally("unknown_envelope_field", "");
+        }
+    }
+
+    #[cold]
+    pub(crate) fn negative_rank(&mut self) {
+        self.tally("negative_rank", "");
+    }
+
+    fn tally(&mut self, kind: &str, name: &str) {
+        let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+        let same = |label: &str| label.strip_prefix(kind) == Some(name);
+        if let Some(tally) = self.drifts.iter_mut().find(|tally| same(&tally.label)) {
+            tally.count += 1;
+        } else if self.drifts.len() < DRIFTS_MAX {
+            self.drifts.push(Tally { label: format!("{kind}{name}"), count: 1 });
+        } else {
+            self.more_drifts += 1;
+        }
+    }
+
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (Shape, u64)> {
+        self.shapes.iter().copied()
+    }
+
+    pub(crate) fn drifts(&self) -> impl Iterator<Item = (&str, u64)> {
+        let more = Some(("more", self.more_drifts)).filter(|&(_, count)| count > 0);
+        self.drifts.iter().map(|tally| (tally.label.as_str(), tally.count)).chain(more)
+    }
+}

@@ -1,0 +1,8 @@
+//! What the tests share: the slow oracle, the capture reader, and the makers of streams and of damage.
+#![allow(dead_code, reason = "every test binary uses its own part of this")]
+
+pub(crate) mod generate;
+pub(crate) mod kvcap;
+pub(crate) mod mutate;
+pub(crate) mod oracle;
+pub(crate) mod pack;
