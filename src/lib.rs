@@ -15,6 +15,7 @@ mod observe;
 mod config;
 mod ingest;
 mod engine;
+pub mod kvcap;
 
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;

@@ -1,0 +1,36 @@
+//! `kvtap replay`: captures into an index, and a summary of what happened.
+
+use std::io::{self, BufWriter, Write};
+
+use crate::args::ReplayArgs;
+use crate::json::{self, Blocks, Events, Filtered, Index, Summary};
+use crate::report;
+use crate::sources::Sources;
+
+pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
+    let sources = Sources::replay(&args.files, &args.source, args.shards.into())?;
+    let summary = sum_up(&sources);
+    let mut out = BufWriter::new(io::stdout().lock());
+    if args.json {
+        json::write_line(&mut out, &summary)?;
+    } else {
+        report::write(&mut out, &sources, &summary)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn sum_up(sources: &Sources) -> Summary {
+    let counters = sources.counters();
+    Summary {
+        batches: counters.batches,
+        malformed_batches: counters.malformed_batches,
+        events: Events::of(&counters),
+        filtered: Filtered::of(&counters),
+        blocks: Blocks { placed: counters.placed_blocks, removed: counters.removed_blocks },
+        tokens: counters.placed_tokens,
+        payload_bytes: counters.payload_bytes,
+        elapsed_s: sources.elapsed.as_secs_f64(),
+        index: Index { workers: sources.workers(), entries: sources.entries(), bytes: sources.bytes() },
+        digest: format!("{:016x}", sources.digest()),
+    }
+}
