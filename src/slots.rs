@@ -41,7 +41,6 @@ impl Slots {
     }
 
     /// The worker of each slot.
-    #[expect(clippy::disallowed_types, reason = "see the import")]
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Worker>>> {
         self.workers.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -99,8 +99,13 @@ fn options() -> impl Strategy<Value = (StreamOptions, OracleConfig)> {
     let sizes = prop_oneof![Just(1_u32), Just(2), Just(4), Just(16)];
     (sizes, any::<bool>(), any::<bool>(), 0_usize..30, 1_usize..4).prop_map(
         |(block_size, set, digest_high, broken_percent, dp_ranks)| {
-            let stream =
-                StreamOptions { block_size, digest_high, broken_percent, dp_ranks, ..StreamOptions::default() };
+            let stream = StreamOptions {
+                block_size,
+                digest_high,
+                broken_percent,
+                dp_ranks,
+                ..StreamOptions::default()
+            };
             let config = OracleConfig {
                 copies: if set { Copies::Set } else { Copies::Count },
                 digest: if digest_high { Digest::High } else { Digest::Low },
@@ -131,7 +136,8 @@ proptest! {
 
 #[test]
 fn damaged_payloads_decode_as_the_oracle_says() {
-    let wanted: u64 = std::env::var("KVTAP_MUTATIONS").map_or(10_000, |count| count.parse().expect("a count"));
+    let wanted: u64 =
+        std::env::var("KVTAP_MUTATIONS").map_or(10_000, |count| count.parse().expect("a count"));
     let mut done = 0;
     let mut round = 0;
     while done < wanted {
@@ -145,7 +151,8 @@ fn damaged_payloads_decode_as_the_oracle_says() {
             }
             pair.check();
             let summary = pair.oracle.summary();
-            let events = summary.stored + summary.removed + summary.cleared + summary.unknown + summary.malformed;
+            let events =
+                summary.stored + summary.removed + summary.cleared + summary.unknown + summary.malformed;
             assert!(summary.malformed_batches < summary.batches || events == 0);
             if done >= wanted {
                 break;

@@ -58,7 +58,6 @@ impl Repeats {
 }
 
 /// Fibonacci hashing: engine hashes may be any numbers, and a small mask must not see only their low bits.
-#[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 const fn spread(hash: EngineHash) -> usize {
     (hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }

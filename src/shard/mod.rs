@@ -46,7 +46,5 @@ fn run(inlet: &Inlet, table: &SharedTable) {
 
 /// Which of `shards` keeps a block. Prefix hashes are uniform, so their upper half is too.
 pub(crate) fn shard_of(prefix_hash: PrefixHash, shards: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, reason = "less than `shards`")]
-    let shard = (((prefix_hash.0 >> 32) * shards as u64) >> 32) as usize;
-    shard
+    (((prefix_hash.0 >> 32) * shards as u64) >> 32) as usize
 }

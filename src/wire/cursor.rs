@@ -170,7 +170,7 @@ impl<'a> Cursor<'a> {
             0xd3 => signed(i64::from_be_bytes(self.peek_body()?)),
             _ => return Ok(None),
         };
-        self.advance(usize::from(marker::FIXED_BYTES[usize::from(marker)]))?;
+        self.advance(marker::fixed_bytes(marker))?;
         Ok(Some(value))
     }
 

@@ -33,7 +33,14 @@ pub(super) const fn kind(marker: u8) -> Kind {
 
 /// Bytes of the whole value where the marker alone tells; 0 where a length follows, for containers and for
 /// the reserved marker.
-pub(super) static FIXED_BYTES: [u8; 256] = {
+#[inline]
+#[expect(clippy::indexing_slicing, reason = "a byte cannot exceed a table of 256")]
+pub(super) fn fixed_bytes(marker: u8) -> usize {
+    usize::from(FIXED_BYTES[usize::from(marker)])
+}
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "compile time, below 256")]
+static FIXED_BYTES: [u8; 256] = {
     let mut table = [0; 256];
     let mut marker = 0;
     while marker < 256 {

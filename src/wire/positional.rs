@@ -145,15 +145,10 @@ fn tail(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, slots: std::ops::Range<usiz
 
 fn fits_slot(cursor: &Cursor<'_>, field: Field) -> Result<bool, WireError> {
     let kind = cursor.peek_kind()?;
-    Ok(kind == Kind::Nil
-        || match field {
-            Field::GroupIdx | Field::SlidingWindow => is_u32(cursor)?,
-            _ => is_text(kind),
-        })
-}
-
-fn is_text(kind: Kind) -> bool {
-    matches!(kind, Kind::Str | Kind::Bin)
+    if matches!(field, Field::GroupIdx | Field::SlidingWindow) {
+        return Ok(kind == Kind::Nil || is_u32(cursor)?);
+    }
+    Ok(matches!(kind, Kind::Nil | Kind::Str | Kind::Bin))
 }
 
 fn is_u32(cursor: &Cursor<'_>) -> Result<bool, WireError> {
@@ -175,7 +170,14 @@ fn by_type(
             Kind::Int if is_u32(&walk.cursor)? => {
                 [Field::GroupIdx, Field::SlidingWindow].into_iter().find(|&f| raw.field(f).is_none())
             }
-            _ => None,
+            Kind::Nil
+            | Kind::Bool
+            | Kind::Int
+            | Kind::Float
+            | Kind::Array
+            | Kind::Map
+            | Kind::Ext
+            | Kind::Reserved => None,
         };
         match field {
             Some(field) => walk.field(raw, field)?,

@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::error::{WireError, WireErrorKind};
-use super::marker::{FIXED_BYTES, Kind};
+use super::marker::{Kind, fixed_bytes};
 use super::simd::Kernels;
 
 /// Containers may nest this deep, the batch being the first.
@@ -14,9 +14,9 @@ const RUN_MIN: usize = 8;
 /// Steps over one value. `depth` is the depth a container here would have.
 #[inline]
 pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
-    match FIXED_BYTES[usize::from(cursor.peek()?)] {
+    match fixed_bytes(cursor.peek()?) {
         0 => skip_long(cursor, depth, kernels),
-        bytes => cursor.advance(usize::from(bytes)),
+        bytes => cursor.advance(bytes),
     }
 }
 
@@ -49,9 +49,9 @@ fn skip_long(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<
 /// Steps over a scalar or a container's header; gives how many values the container still holds.
 #[inline]
 fn step(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<usize, WireError> {
-    let fixed = FIXED_BYTES[usize::from(cursor.peek()?)];
+    let fixed = fixed_bytes(cursor.peek()?);
     if fixed > 0 {
-        cursor.advance(usize::from(fixed))?;
+        cursor.advance(fixed)?;
         return Ok(0);
     }
     let start = *cursor;

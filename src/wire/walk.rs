@@ -76,25 +76,22 @@ impl Walk<'_, '_> {
         raw.present.insert(field);
         if self.cursor.peek()? == NIL {
             raw.set(field, 0);
-            match field {
-                Field::BlockHashes => raw.hashes = List::Absent,
-                Field::TokenIds => raw.tokens = List::Absent,
-                _ => {}
+            if field == Field::BlockHashes {
+                raw.hashes = List::Absent;
+            } else if field == Field::TokenIds {
+                raw.tokens = List::Absent;
             }
             return self.cursor.advance(1);
         }
         raw.set(field, self.cursor.offset_u32());
-        match field {
-            Field::BlockHashes => {
-                raw.hashes = self.hashes()?;
-                Ok(())
-            }
-            Field::TokenIds => {
-                raw.tokens = self.token_ids()?;
-                Ok(())
-            }
-            _ => self.skip(FIELD_DEPTH),
+        if field == Field::BlockHashes {
+            raw.hashes = self.hashes()?;
+        } else if field == Field::TokenIds {
+            raw.tokens = self.token_ids()?;
+        } else {
+            self.skip(FIELD_DEPTH)?;
         }
+        Ok(())
     }
 
     fn hashes(&mut self) -> Result<List, WireError> {

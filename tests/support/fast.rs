@@ -2,12 +2,13 @@
 
 use kvtap::wire::Event;
 use kvtap::{
-    Config, DigestHalf, Engine, Ingest, Observer, Placement, PrefixHash, Prompt, Reader, Reason, SourceConfig,
-    Verdict, Worker,
+    Config, DigestHalf, Engine, Ingest, Observer, Placement, PrefixHash, Prompt, Reader, Reason,
+    SourceConfig, Verdict, Worker,
 };
 
 use super::oracle::{
-    Applied, Copies, Digest, EventKind, Match, OracleConfig, OracleEvent, OraclePlacement, QueryOptions, Summary,
+    Applied, Copies, Digest, EventKind, Match, OracleConfig, OracleEvent, OraclePlacement, QueryOptions,
+    Summary,
 };
 
 /// One source, its engine and a query side.
@@ -39,7 +40,10 @@ impl Fast {
                 placements: watch.placements,
             },
             Err(_) => {
-                assert!(watch.events.is_empty() && watch.placements.is_empty(), "refused payloads show nothing");
+                assert!(
+                    watch.events.is_empty() && watch.placements.is_empty(),
+                    "refused payloads show nothing"
+                );
                 Applied {
                     sequence,
                     rejected: true,
