@@ -1,6 +1,9 @@
 //! Plain integers of one source, summed when somebody asks.
 
+use crate::ids::Worker;
+use crate::observe::{Observer, Verdict};
 use crate::policy::Reason;
+use crate::wire::{Batch, Body, Event};
 
 /// What a source has brought, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +31,6 @@ pub struct Counters {
     pub removed_blocks: u64,
     /// Tokens of the blocks that were placed from tokens.
     pub placed_tokens: u64,
-    /// Batches with a negative rank.
-    pub negative_ranks: u64,
     /// Times a full channel held the source up.
     pub back_pressure: u64,
     filtered: [u64; Reason::ALL.len()],
@@ -46,6 +47,31 @@ impl Counters {
         self.filtered[reason as usize] += count;
     }
 
+    /// Counts a store of which so many leading blocks were placed from tokens.
+    pub(crate) fn place(&mut self, blocks: usize, body: &Body<'_>) {
+        self.placed_blocks += blocks as u64;
+        self.placed_tokens += blocks as u64 * u64::from(body.block_size);
+        self.filter(Reason::ShortTokens, (body.block_hashes.len() - blocks) as u64);
+    }
+
+    /// Counts the events of a batch whose rank has no place.
+    #[cold]
+    pub(crate) fn refuse(&mut self, batch: &mut Batch<'_>, worker: Worker, observer: &mut impl Observer) {
+        let reason = Reason::TooManyRanks;
+        while let Some(mut event) = batch.next_event() {
+            let (count, verdict) = match &event {
+                Event::Stored(_) => (&mut self.stored_events, Verdict::Filter(reason)),
+                Event::Removed(_) => (&mut self.removed_events, Verdict::Filter(reason)),
+                Event::Cleared(_) => (&mut self.cleared_events, Verdict::Filter(reason)),
+                Event::Unknown(_) => (&mut self.unknown_events, Verdict::Unknown),
+                Event::Malformed(error) => (&mut self.malformed_events, Verdict::Malformed(*error)),
+            };
+            *count += 1;
+            self.filter(reason, u64::from(verdict == Verdict::Filter(reason)));
+            observer.event(worker, &mut event, verdict);
+        }
+    }
+
     /// Adds another source's counts.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.plain_mut().into_iter().zip(other.clone().plain_mut()) {
@@ -56,7 +82,7 @@ impl Counters {
         }
     }
 
-    fn plain_mut(&mut self) -> [&mut u64; 13] {
+    fn plain_mut(&mut self) -> [&mut u64; 12] {
         [
             &mut self.batches,
             &mut self.malformed_batches,
@@ -69,7 +95,6 @@ impl Counters {
             &mut self.placed_blocks,
             &mut self.removed_blocks,
             &mut self.placed_tokens,
-            &mut self.negative_ranks,
             &mut self.back_pressure,
         ]
     }

@@ -9,16 +9,15 @@ use crate::config::{Copies, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
 use crate::ids::{PrefixHash, Tier, Worker};
-use crate::observe::{Observer, Placement, Verdict};
+use crate::judge::Judge;
+use crate::normalizer::RANKS_MAX;
+use crate::observe::{Observer, Placement};
 use crate::placement::{Chain, Op, Placer, Record, Scratch, Sink, Slot};
-use crate::policy::{Policy, Reason};
+use crate::policy::Policy;
 use crate::seen::Seen;
 use crate::shard::shard_of;
 use crate::slots::Slots;
-use crate::wire::{Batch, Decoder, Event, Removed, Shape, Stored, WireError};
-
-/// Ranks one source may bring; more are refused as `too_many_ranks`.
-const RANKS_MAX: usize = 1024;
+use crate::wire::{Decoder, Shape, WireError};
 
 /// A batch that was applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +27,12 @@ pub struct Applied {
     pub worker: Worker,
     /// When it was made, in Unix seconds.
     pub timestamp: f64,
+}
+
+impl Applied {
+    pub(crate) const fn new(worker: Worker, timestamp: f64) -> Self {
+        Self { worker, timestamp }
+    }
 }
 
 /// The write side of one source. Dropping it takes its blocks out of the index.
@@ -116,17 +121,12 @@ impl Ingest {
                 return Err(error);
             }
         };
-        if batch.has_negative_rank() {
-            self.seen.negative_rank();
-        }
-        if batch.unknown_envelope_fields() > 0 {
-            self.seen.envelope(batch.unknown_envelope_fields());
-        }
+        self.seen.batch(&batch);
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
-        let applied = Applied { worker, timestamp: batch.timestamp() };
+        let applied = Applied::new(worker, batch.timestamp());
         let Some(rank) = self.ranks.rank(worker, &self.config) else {
-            refuse(&mut batch, worker, &mut self.counters, observer);
+            self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
         };
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
@@ -134,7 +134,7 @@ impl Ingest {
             let mut judge = Judge {
                 policy: &mut rank.policy,
                 seen: &mut self.seen,
-                placer: Placer {
+                place: Placer {
                     chain: &mut rank.chain,
                     slot: rank.slot,
                     scratch: &mut self.scratch,
@@ -244,131 +244,6 @@ impl Ranks {
         let chain = Chain::new(config.copies == Copies::Set, &self.hasher);
         self.known.push(Rank { worker, policy, chain, slot });
         Some(self.known.len() - 1)
-    }
-}
-
-/// Judges and applies the events of one rank.
-struct Judge<'a, S> {
-    policy: &'a mut Policy,
-    seen: &'a mut Seen,
-    placer: Placer<'a, S>,
-}
-
-impl<S: Sink> Judge<'_, S> {
-    fn event(&mut self, event: &mut Event<'_>) -> Verdict {
-        match event {
-            Event::Stored(stored) => self.stored(stored),
-            Event::Removed(removed) => self.removed(removed),
-            Event::Cleared(cleared) => {
-                self.seen.shape(cleared.shape());
-                cleared.drift().for_each(|drift| self.seen.drift(drift));
-                let ownership = match cleared.ownership() {
-                    Ok(ownership) => ownership,
-                    Err(error) => return self.malformed(error),
-                };
-                self.placer.counters.cleared_events += 1;
-                self.judged(Policy::admit_cleared(ownership), |judge| {
-                    judge.placer.clear();
-                    judge.policy.clear();
-                })
-            }
-            Event::Unknown(tag) => {
-                self.placer.counters.unknown_events += 1;
-                self.seen.unknown_tag(tag);
-                Verdict::Unknown
-            }
-            Event::Malformed(error) => self.malformed(*error),
-        }
-    }
-
-    fn stored(&mut self, stored: &mut Stored<'_>) -> Verdict {
-        self.seen.shape(stored.shape());
-        stored.drift().for_each(|drift| self.seen.drift(drift));
-        let tier = match stored.gate() {
-            Ok(gate) => self.policy.admit_stored(&gate),
-            Err(error) => return self.malformed(error),
-        };
-        let tier = match tier {
-            Ok(tier) => tier,
-            Err(reason) => {
-                self.placer.counters.stored_events += 1;
-                return self.filtered(reason, 1);
-            }
-        };
-        let body = match stored.body() {
-            Ok(body) => body,
-            Err(error) => return self.malformed(error),
-        };
-        self.placer.counters.stored_events += 1;
-        let placed = self
-            .policy
-            .admit_body(tier, &body, &*self.placer.chain)
-            .and_then(|admitted| self.placer.store(&admitted));
-        match placed {
-            Ok(()) => Verdict::Place,
-            Err(reason @ Reason::UnknownParent) => self.filtered(reason, body.block_hashes.len() as u64),
-            Err(reason) => self.filtered(reason, 1),
-        }
-    }
-
-    fn removed(&mut self, removed: &mut Removed<'_>) -> Verdict {
-        self.seen.shape(removed.shape());
-        removed.drift().for_each(|drift| self.seen.drift(drift));
-        let tier = match removed.gate() {
-            Ok(gate) => self.policy.admit_removed(&gate),
-            Err(error) => return self.malformed(error),
-        };
-        let tier = match tier {
-            Ok(tier) => tier,
-            Err(reason) => {
-                self.placer.counters.removed_events += 1;
-                return self.filtered(reason, 1);
-            }
-        };
-        match removed.block_hashes() {
-            Ok(hashes) => self.placer.remove(hashes, tier),
-            Err(error) => return self.malformed(error),
-        }
-        self.placer.counters.removed_events += 1;
-        Verdict::Place
-    }
-
-    fn judged(&mut self, admitted: Result<(), Reason>, apply: impl FnOnce(&mut Self)) -> Verdict {
-        match admitted {
-            Ok(()) => {
-                apply(self);
-                Verdict::Place
-            }
-            Err(reason) => self.filtered(reason, 1),
-        }
-    }
-
-    fn filtered(&mut self, reason: Reason, count: u64) -> Verdict {
-        self.placer.counters.filter(reason, count);
-        Verdict::Filter(reason)
-    }
-
-    fn malformed(&mut self, error: crate::wire::EventError) -> Verdict {
-        self.placer.counters.malformed_events += 1;
-        Verdict::Malformed(error)
-    }
-}
-
-/// Counts the events of a batch whose rank has no place.
-#[cold]
-fn refuse(batch: &mut Batch<'_>, worker: Worker, counters: &mut Counters, observer: &mut impl Observer) {
-    let reason = Reason::TooManyRanks;
-    while let Some(mut event) = batch.next_event() {
-        let (count, verdict) = match &event {
-            Event::Stored(_) => (&mut counters.stored_events, Verdict::Filter(reason)),
-            Event::Removed(_) => (&mut counters.removed_events, Verdict::Filter(reason)),
-            Event::Cleared(_) => (&mut counters.cleared_events, Verdict::Filter(reason)),
-            Event::Unknown(_) => (&mut counters.unknown_events, Verdict::Unknown),
-            Event::Malformed(error) => (&mut counters.malformed_events, Verdict::Malformed(*error)),
-        };
-        *count += 1;
-        counters.filter(reason, u64::from(verdict == Verdict::Filter(reason)));
-        observer.event(worker, &mut event, verdict);
     }
 }
 

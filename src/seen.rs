@@ -1,7 +1,7 @@
 //! What a source sends, as an operator wants to know it: shapes of events, and drift from every known schema.
 //! Bounded, whatever a publisher sends.
 
-use crate::wire::{Drift, Shape};
+use crate::wire::{Batch, Drift, Shape};
 
 /// Distinct shapes and drifts kept; more are counted together.
 const SHAPES_MAX: usize = 32;
@@ -52,18 +52,17 @@ impl Seen {
         self.tally("unknown_tag:", tag);
     }
 
-    #[cold]
-    pub(crate) fn envelope(&mut self, fields: u32) {
-        for _ in 0..fields.min(1) {
+    /// Notes what is odd about a batch itself.
+    pub(crate) fn batch(&mut self, batch: &Batch<'_>) {
+        if batch.has_negative_rank() {
+            self.tally("negative_rank", "");
+        }
+        if batch.unknown_envelope_fields() > 0 {
             self.tally("unknown_envelope_field", "");
         }
     }
 
     #[cold]
-    pub(crate) fn negative_rank(&mut self) {
-        self.tally("negative_rank", "");
-    }
-
     fn tally(&mut self, kind: &str, name: &str) {
         let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
         let same = |label: &str| label.strip_prefix(kind) == Some(name);

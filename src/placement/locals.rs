@@ -7,7 +7,7 @@ use crate::policy::Admitted;
 
 /// Hashes blocks; owns the scratch, which is reused.
 #[derive(Debug, Default)]
-pub(crate) struct LocalHasher {
+pub(super) struct LocalHasher {
     identities: Identities,
     block: Vec<u8>,
     hashes: Vec<LocalHash>,
@@ -15,7 +15,7 @@ pub(crate) struct LocalHasher {
 
 impl LocalHasher {
     /// The local hashes of the event's leading complete blocks, at most one per engine hash.
-    pub(crate) fn hash(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
+    pub(super) fn hash(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
         self.hashes.clear();
         let body = admitted.body();
         let seed = Seed::new(body.lora_name, admitted.salt());

@@ -7,15 +7,16 @@ mod locals;
 mod repeats;
 
 pub(crate) use chain::Chain;
-pub(crate) use locals::LocalHasher;
+use locals::LocalHasher;
 pub(crate) use record::{Lane, Op, Record, Slot};
-pub(crate) use repeats::Repeats;
+use repeats::Repeats;
 
 use crate::counters::Counters;
 use crate::hash::prefix_hash;
-use crate::ids::{EngineHash, PrefixHash, Tier};
+use crate::ids::{EngineHash, LocalHash, PrefixHash, Tier};
+use crate::judge::Place;
 use crate::observe::Placement;
-use crate::policy::{Admitted, Reason};
+use crate::policy::{Admitted, KnownBlocks, Namespace, Reason};
 use chain::Change;
 
 /// Takes what placement makes.
@@ -33,6 +34,18 @@ pub(crate) struct Scratch {
     repeats: Repeats,
 }
 
+impl Scratch {
+    /// Step 7: refuses stores without hashes, with repeated ones, or with more tokens than they account for.
+    pub(crate) fn check(&mut self, admitted: &Admitted<'_>) -> Result<(), Reason> {
+        self.repeats.check(admitted.body(), admitted.parent())
+    }
+
+    /// Step 9: local hashes of the leading complete blocks.
+    pub(crate) fn local_hashes(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
+        self.locals.hash(admitted)
+    }
+}
+
 /// Places the events of one worker and rank.
 pub(crate) struct Placer<'a, S> {
     pub(crate) chain: &'a mut Chain,
@@ -42,22 +55,18 @@ pub(crate) struct Placer<'a, S> {
     pub(crate) sink: &'a mut S,
 }
 
-impl<S: Sink> Placer<'_, S> {
-    /// Places a stored event, or says why nothing of it may be.
-    pub(crate) fn store(&mut self, admitted: &Admitted<'_>) -> Result<(), Reason> {
+impl<S> KnownBlocks for Placer<'_, S> {
+    fn namespace(&self, engine_hash: EngineHash) -> Namespace {
+        self.chain.namespace(engine_hash)
+    }
+}
+
+impl<S: Sink> Place for Placer<'_, S> {
+    fn store(&mut self, admitted: &Admitted<'_>) -> Result<(), Reason> {
         let body = admitted.body();
-        let hashes = body.block_hashes;
-        if hashes.is_empty() {
-            return Err(Reason::NoHashes);
-        }
-        if self.scratch.repeats.find(hashes, admitted.parent()) {
-            return Err(Reason::SelfReferencing);
-        }
-        if body.token_count() > hashes.len().saturating_mul(body.block_size as usize) {
-            return Err(Reason::ExcessTokens);
-        }
+        self.scratch.check(admitted)?;
         if admitted.is_by_hash_alone() {
-            self.store_by_hash(hashes, admitted.tier());
+            self.store_by_hash(body.block_hashes, admitted.tier());
             return Ok(());
         }
         let parent = match admitted.parent() {
@@ -68,6 +77,32 @@ impl<S: Sink> Placer<'_, S> {
         Ok(())
     }
 
+    fn remove(&mut self, hashes: &[EngineHash], tier: Tier) {
+        for &engine_hash in hashes {
+            let Some((prefix_hash, was_last)) = self.chain.remove(engine_hash, tier) else {
+                self.counters.filter(Reason::UnknownBlock, 1);
+                continue;
+            };
+            if was_last {
+                self.record(Op::Remove, tier, prefix_hash);
+            }
+            self.counters.removed_blocks += 1;
+            self.sink.placement(Placement::Remove { tier, engine_hash, prefix_hash });
+        }
+    }
+
+    fn clear(&mut self) {
+        self.chain.clear();
+        self.record(Op::Clear, Tier::Device, PrefixHash(0));
+        self.sink.placement(Placement::Clear);
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        self.counters
+    }
+}
+
+impl<S: Sink> Placer<'_, S> {
     fn store_by_hash(&mut self, hashes: &[EngineHash], tier: Tier) {
         for &engine_hash in hashes {
             let Some((prefix_hash, change)) = self.chain.store_known(engine_hash, tier) else {
@@ -104,33 +139,8 @@ impl<S: Sink> Placer<'_, S> {
             let local_hash = Some(local_hash);
             self.sink.placement(Placement::Store { tier, engine_hash, local_hash, prefix_hash });
         }
-        let placed = local_hashes.len() as u64;
-        self.counters.placed_blocks += placed;
-        self.counters.placed_tokens += placed * u64::from(body.block_size);
-        self.counters.filter(Reason::ShortTokens, body.block_hashes.len() as u64 - placed);
+        self.counters.place(local_hashes.len(), body);
         self.scratch.locals = locals;
-    }
-
-    /// Removes blocks; those not known at the tier are counted.
-    pub(crate) fn remove(&mut self, hashes: &[EngineHash], tier: Tier) {
-        for &engine_hash in hashes {
-            let Some((prefix_hash, was_last)) = self.chain.remove(engine_hash, tier) else {
-                self.counters.filter(Reason::UnknownBlock, 1);
-                continue;
-            };
-            if was_last {
-                self.record(Op::Remove, tier, prefix_hash);
-            }
-            self.counters.removed_blocks += 1;
-            self.sink.placement(Placement::Remove { tier, engine_hash, prefix_hash });
-        }
-    }
-
-    /// Drops every block of the rank.
-    pub(crate) fn clear(&mut self) {
-        self.chain.clear();
-        self.record(Op::Clear, Tier::Device, PrefixHash(0));
-        self.sink.placement(Placement::Clear);
     }
 
     fn record(&mut self, op: Op, tier: Tier, prefix_hash: PrefixHash) {

@@ -1,10 +1,12 @@
-//! Finds repeated hashes inside one event, without allocating once grown.
+//! Step 7: whether the hashes of a store can be a chain. Finds repeated ones without allocating once grown.
 
 use crate::ids::EngineHash;
+use crate::policy::Reason;
+use crate::wire::Body;
 
 /// An open-addressed set that is emptied by counting up.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
+pub(super) struct Repeats {
     /// Power of two, at least twice the hashes of the longest event so far.
     places: Vec<(EngineHash, u32)>,
     /// Places marked otherwise are empty.
@@ -18,8 +20,23 @@ const FEW: usize = 8;
 const WALK_MAX: usize = 64;
 
 impl Repeats {
+    /// Refuses stores without hashes, with repeated ones, or with more tokens than they account for.
+    pub(super) fn check(&mut self, body: &Body<'_>, parent: Option<EngineHash>) -> Result<(), Reason> {
+        let hashes = body.block_hashes;
+        if hashes.is_empty() {
+            return Err(Reason::NoHashes);
+        }
+        if self.find(hashes, parent) {
+            return Err(Reason::SelfReferencing);
+        }
+        if body.token_count() > hashes.len().saturating_mul(body.block_size as usize) {
+            return Err(Reason::ExcessTokens);
+        }
+        Ok(())
+    }
+
     /// Whether a hash comes twice, or is the parent.
-    pub(crate) fn find(&mut self, hashes: &[EngineHash], parent: Option<EngineHash>) -> bool {
+    fn find(&mut self, hashes: &[EngineHash], parent: Option<EngineHash>) -> bool {
         if parent.is_some_and(|parent| hashes.contains(&parent)) {
             return true;
         }
