@@ -1,4 +1,6 @@
-//! The named cases, as data: what an event looks like, and how many tokens it brings.
+//! The named cases: what an event looks like, and how many tokens it brings. `cases.txt` lists them.
+//!
+//! A name is encoding, block size, blocks per event, and what is special: `map-bs16-b8-hybrid75`.
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,28 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn new(encoding: Encoding, content: Content, block_size: usize, blocks: usize) -> Self {
+    fn parse(name: &str) -> Self {
+        let mut parts = name.splitn(4, '-');
+        let mut part = || parts.next().unwrap_or_default();
+        let number = |part: &str, prefix| part.strip_prefix(prefix).and_then(|digits| digits.parse().ok());
+        let encoding = match part() {
+            "tuple" => Encoding::Tuple,
+            "map" => Encoding::Map,
+            other => panic!("{name}: {other} is no encoding"),
+        };
+        let block_size = number(part(), "bs").unwrap_or_else(|| panic!("{name}: no block size"));
+        let blocks = number(part(), "b").unwrap_or_else(|| panic!("{name}: no blocks per event"));
+        let content = match part() {
+            "" => Content::Plain,
+            "placed" => Content::Groups { filtered_percent: 0 },
+            "hybrid75" => Content::Groups { filtered_percent: 75 },
+            "filtered" => Content::Groups { filtered_percent: 100 },
+            "legacy" => Content::Legacy,
+            "bigram" => Content::Bigram,
+            "lora-mm" => Content::LoraMultimodal,
+            "removed" => Content::Removed,
+            other => panic!("{name}: {other} is no content"),
+        };
         let events = match (content, blocks) {
             (Content::Removed, _) => 256,
             (_, 1) => 64,
@@ -49,22 +72,7 @@ impl Case {
             (_, 64) => 8,
             _ => 2,
         };
-        let style = match encoding {
-            Encoding::Tuple => "tuple",
-            Encoding::Map => "map",
-        };
-        let ending = match content {
-            Content::Plain => "",
-            Content::Groups { filtered_percent: 0 } => "-placed",
-            Content::Groups { filtered_percent: 100 } => "-filtered",
-            Content::Groups { .. } => "-hybrid75",
-            Content::Legacy => "-legacy",
-            Content::Bigram => "-bigram",
-            Content::LoraMultimodal => "-lora-mm",
-            Content::Removed => "-removed",
-        };
-        let name = format!("{style}-bs{block_size}-b{blocks}{ending}");
-        Self { name, encoding, content, block_size, blocks, events }
+        Self { name: name.to_owned(), encoding, content, block_size, blocks, events }
     }
 
     /// Tokens of one event, as the producer counts them.
@@ -90,33 +98,12 @@ impl Case {
     }
 }
 
-/// All cases: the matrix, then the split of the hybrid ones, then the special ones.
-pub(crate) fn all() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for encoding in [Encoding::Tuple, Encoding::Map] {
-        for content in [Content::Plain, Content::Groups { filtered_percent: 75 }] {
-            for block_size in [16, 64] {
-                cases.extend([1, 8, 64, 512].map(|blocks| Case::new(encoding, content, block_size, blocks)));
-            }
-        }
-    }
-    for encoding in [Encoding::Tuple, Encoding::Map] {
-        for blocks in [1, 8, 64] {
-            for filtered_percent in [0, 100] {
-                cases.push(Case::new(encoding, Content::Groups { filtered_percent }, 16, blocks));
-            }
-        }
-    }
-    cases.push(Case::new(Encoding::Tuple, Content::Legacy, 16, 8));
-    cases.push(Case::new(Encoding::Map, Content::Bigram, 16, 8));
-    cases.push(Case::new(Encoding::Map, Content::LoraMultimodal, 16, 8));
-    cases.push(Case::new(Encoding::Tuple, Content::Removed, 16, 1));
-    cases.push(Case::new(Encoding::Map, Content::Removed, 16, 1));
-    cases
+/// All cases, in the order of the tables.
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    include_str!("cases.txt").lines().map(named)
 }
 
 /// The case of this name.
 pub(crate) fn named(name: &str) -> Case {
-    let found = all().into_iter().find(|case| case.name == name);
-    found.unwrap_or_else(|| panic!("no case is named {name}"))
+    Case::parse(name)
 }

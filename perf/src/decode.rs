@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) {
     let show = |text: &str| if options.json { eprint!("{text}") } else { print!("{text}") };
     show(&machine::line());
     let mut rows = Vec::new();
-    for case in cases::all().into_iter().filter(|case| case.name.contains(&options.only)) {
+    for case in cases::all().filter(|case| case.name.contains(&options.only)) {
         let payloads = payloads(&case, TOKENS);
         let measured = measure(peers::able(&case), &payloads, plan);
         let row = Row::new(case, &payloads, measured);
