@@ -1,4 +1,8 @@
 //! Checked forward reads over a payload: the only code that moves a position.
+//!
+//! Hot loops keep a cursor of their own, in registers; everything they call with it is inlined or takes it by value.
+
+#![expect(clippy::inline_always, reason = "a call that is not inlined puts the position in memory")]
 
 use super::error::{WireError, WireErrorKind};
 use super::marker::{self, Kind};
@@ -45,18 +49,18 @@ impl<'a> Cursor<'a> {
         Self { payload, rest: payload.get(offset as usize..).unwrap_or_default() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) const fn offset(&self) -> usize {
         self.payload.len().saturating_sub(self.rest.len())
     }
 
     /// The offset as stored in event tables; payloads of 4 GiB and more are refused at the door.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "payload length fits u32, checked at the door")]
     pub(super) const fn offset_u32(&self) -> u32 {
         self.offset() as u32
@@ -66,22 +70,31 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
+    /// By value: a position whose address is taken would not stay in registers.
     #[cold]
     #[inline(never)]
-    pub(super) fn fail(&self, kind: WireErrorKind) -> WireError {
+    pub(super) fn fail(self, kind: WireErrorKind) -> WireError {
         WireError::new(self.offset(), kind)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&self) -> Result<u8, WireError> {
-        self.rest.first().copied().ok_or_else(|| self.fail(WireErrorKind::Truncated))
+        match self.rest {
+            [marker, ..] => Ok(*marker),
+            [] => Err(self.fail(WireErrorKind::Truncated)),
+        }
     }
 
     /// Steps over `bytes`; on failure the position stays, so that it names the value cut short.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(&mut self, bytes: usize) -> Result<(), WireError> {
-        self.rest = self.rest.get(bytes..).ok_or_else(|| self.fail(WireErrorKind::Truncated))?;
-        Ok(())
+        match self.rest.get(bytes..) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(())
+            }
+            None => Err(self.fail(WireErrorKind::Truncated)),
+        }
     }
 
     /// Goes back (or on) to `offset`.
@@ -90,7 +103,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Big-endian length of `N` bytes behind the marker; position unchanged.
-    #[inline]
+    #[inline(always)]
     fn peek_length<const N: usize>(&self) -> Result<usize, WireError> {
         let Some(bytes) = self.rest.get(1..).and_then(<[u8]>::first_chunk::<N>) else {
             return Err(self.fail(WireErrorKind::Truncated));
@@ -100,7 +113,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads the header of an array, giving its element count; `None` (position unchanged) if it is none.
     /// A count beyond the bytes left is refused at once, as every element takes at least one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_array(&mut self) -> Result<Option<usize>, WireError> {
         let (count, header) = match self.peek()? {
             marker @ 0x90..=0x9f => (usize::from(marker & 0x0f), 1),
@@ -112,7 +125,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the header of a map, giving its pair count; as `read_array` otherwise.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_map(&mut self) -> Result<Option<usize>, WireError> {
         let (pairs, header) = match self.peek()? {
             marker @ 0x80..=0x8f => (usize::from(marker & 0x0f), 1),
@@ -123,7 +136,7 @@ impl<'a> Cursor<'a> {
         self.open(pairs.saturating_mul(2), header).map(|elements| elements.map(|elements| elements / 2))
     }
 
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, elements: usize, header: usize) -> Result<Option<usize>, WireError> {
         match self.rest.get(header..) {
             Some(body) if elements <= body.len() => {
@@ -135,7 +148,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the bytes of a str or bin value; `None` (position unchanged) if it is neither.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_text(&mut self) -> Result<Option<&'a [u8]>, WireError> {
         let (length, header) = match self.peek()? {
             marker @ 0xa0..=0xbf => (usize::from(marker & 0x1f), 1),
@@ -154,7 +167,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer of any width and sign; `None` (position unchanged) if it is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_int(&mut self) -> Result<Option<Int>, WireError> {
         let marker = self.peek()?;
         let value = match marker {
@@ -196,7 +209,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek_body<const N: usize>(&self) -> Result<[u8; N], WireError> {
         match self.rest.get(1..).and_then(<[u8]>::first_chunk::<N>) {
             Some(body) => Ok(*body),
