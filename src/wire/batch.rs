@@ -7,7 +7,7 @@ use super::event::{Event, View};
 use super::hashes::DigestHalf;
 use super::simd::Kernels;
 use super::skip::skip_value;
-use super::table::{RawDrift, Table};
+use super::table::{RawDrift, Table, mark};
 use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
 
 /// Depth of the batch's own elements.
@@ -69,8 +69,9 @@ impl Decoder {
         self.demand = Demand::default();
         self.table.clear();
         let mut check = Check {
-            cursor: Cursor::new(payload),
+            cursor: Cursor::new(payload, 0),
             walk: Walk {
+                payload,
                 table: &mut self.table,
                 kernels: self.kernels,
                 demand,
@@ -100,7 +101,7 @@ struct Envelope {
 
 struct Check<'a, 't> {
     cursor: Cursor<'a>,
-    walk: Walk<'t>,
+    walk: Walk<'a, 't>,
     envelope: Envelope,
 }
 
@@ -165,7 +166,7 @@ impl Check<'_, '_> {
         self.rewind(events, WireErrorKind::BadEvents)?;
         self.events()?;
         if let Some(rank) = ranks.into_iter().flatten().next() {
-            self.cursor.rewind(rank);
+            self.cursor.go(rank as usize);
             self.rank()?;
         }
         self.cursor = end;
@@ -173,7 +174,7 @@ impl Check<'_, '_> {
     }
 
     fn rewind(&mut self, offset: Option<u32>, missing: WireErrorKind) -> Result<(), WireError> {
-        self.cursor.rewind(offset.ok_or_else(|| WireError::new(0, missing))?);
+        self.cursor.go(offset.ok_or_else(|| WireError::new(0, missing))? as usize);
         Ok(())
     }
 
@@ -189,7 +190,8 @@ impl Check<'_, '_> {
         let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let left = self.walk.events(&mut self.cursor, count)?;
+        let (at, left) = self.walk.events(self.cursor.offset(), count)?;
+        self.cursor.go(at);
         self.envelope.left = left;
         self.envelope.left_at = self.cursor.offset_u32();
         for _ in 0..left {
@@ -304,17 +306,17 @@ impl Batch<'_> {
         self.next = 0;
         self.drift_start = 0;
         self.decoder.table.clear();
-        let mut cursor = Cursor::at(self.payload, self.envelope.left_at);
         let mut walk = Walk {
+            payload: self.payload,
             table: &mut self.decoder.table,
             kernels: self.decoder.kernels,
             demand: self.decoder.demand.tokens(),
         };
-        let left = walk.events(&mut cursor, self.envelope.left);
-        let left_at = cursor.offset_u32();
-        debug_assert!(left.is_ok(), "structure was checked");
-        self.envelope.left = left.unwrap_or_default();
-        self.envelope.left_at = left_at;
+        let walked = walk.events(self.envelope.left_at as usize, self.envelope.left);
+        debug_assert!(walked.is_ok(), "structure was checked");
+        let (at, left) = walked.unwrap_or_default();
+        self.envelope.left = left;
+        self.envelope.left_at = mark(at);
         Some(())
     }
 }

@@ -149,7 +149,7 @@ pub enum Drift<'e> {
 impl<'e> View<'e> {
     #[inline(always)]
     fn cursor(&self, field: Field) -> Option<Cursor<'e>> {
-        self.raw.field(field).map(|offset| Cursor::at(self.payload, offset))
+        self.raw.field(field).map(|offset| Cursor::new(self.payload, offset as usize))
     }
 
     #[inline(always)]
@@ -248,7 +248,7 @@ impl<'e> View<'e> {
         let payload = self.payload;
         self.drift.iter().map(move |drift| match *drift {
             RawDrift::Key(offset) => {
-                let key = sound(Cursor::at(payload, offset).read_text());
+                let key = sound(Cursor::new(payload, offset as usize).read_text());
                 Drift::Key(key.and_then(|key| std::str::from_utf8(key).ok()))
             }
             RawDrift::Slot(slot) => Drift::Slot(slot),

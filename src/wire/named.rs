@@ -2,7 +2,6 @@
 //!
 //! Sent by vLLM ≥ 0.24.0, SGLang ≥ 0.5.20, TensorRT-LLM through Dynamo and Dynamo's mocker.
 
-use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::table::{RawDrift, RawEvent, Shape, Tag};
 use super::walk::{FIELD_DEPTH, Walk};
@@ -38,12 +37,13 @@ fn field_of(key: &[u8]) -> Option<Field> {
 
 /// Walks a map event of `pairs` pairs, header already read.
 #[inline]
-pub(super) fn walk<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+pub(super) fn walk(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     pairs: usize,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for _ in 0..pairs {
         let start = at.offset_u32();
         let Some(key) = at.read_text()? else {
@@ -74,7 +74,7 @@ pub(super) fn walk<'a>(
         }
     }
     raw.shape = Shape::Map(raw.present);
-    Ok(at)
+    Ok(at.offset())
 }
 
 #[cfg(test)]

@@ -25,46 +25,49 @@ const TAIL: [Field; 5] =
 
 /// Walks a tuple event of `count` elements, header already read.
 #[inline]
-pub(super) fn walk<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+pub(super) fn walk(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     count: usize,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     raw.shape = Shape::Tuple(mark(count));
-    let Some(rest) = count.checked_sub(1) else { return Ok(at) };
+    let Some(rest) = count.checked_sub(1) else { return Ok(at.offset()) };
     let start = at.offset_u32();
     let Some(name) = at.read_text()? else {
-        return skip_elements(walk, at, count);
+        return skip_elements(walk, at.offset(), count);
     };
     raw.set(Field::Type, start);
     raw.tag = Tag::of(name);
     match raw.tag {
         Tag::Stored if count < STORED_MIN => raw.tag = Tag::Short,
         Tag::Removed if count < REMOVED_MIN => raw.tag = Tag::Short,
-        Tag::Stored => return stored(walk, at, raw, count),
-        Tag::Removed => return removed(walk, at, raw, count),
-        Tag::Cleared => return cleared(walk, at, raw, count),
+        Tag::Stored => return stored(walk, at.offset(), raw, count),
+        Tag::Removed => return removed(walk, at.offset(), raw, count),
+        Tag::Cleared => return cleared(walk, at.offset(), raw, count),
         Tag::Unknown | Tag::Broken | Tag::NotAnEvent | Tag::Short => {}
     }
-    skip_elements(walk, at, rest)
+    skip_elements(walk, at.offset(), rest)
 }
 
 #[cold]
-fn skip_elements<'a>(walk: &Walk<'_>, mut at: Cursor<'a>, count: usize) -> Result<Cursor<'a>, WireError> {
+fn skip_elements(walk: &Walk<'_, '_>, at: usize, count: usize) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for _ in 0..count {
         walk.skip(&mut at, FIELD_DEPTH)?;
     }
-    Ok(at)
+    Ok(at.offset())
 }
 
 #[inline]
-fn stored<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+fn stored(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     count: usize,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     walk.block_hashes(&mut at, raw)?;
     walk.field(&mut at, raw, Field::ParentBlockHash)?;
     walk.token_ids(&mut at, raw)?;
@@ -73,36 +76,38 @@ fn stored<'a>(
         match slot {
             5 => walk.field(&mut at, raw, Field::LoraId)?,
             6 => walk.field(&mut at, raw, Field::Medium)?,
-            7 if at.peek_kind()? == Kind::Map => at = metadata(walk, at, raw)?,
+            7 if at.peek_kind()? == Kind::Map => at.go(metadata(walk, at.offset(), raw)?),
             7 => walk.field(&mut at, raw, Field::LoraName)?,
             _ => walk.field(&mut at, raw, Field::ExtraKeys)?,
         }
     }
-    if count > STORED_TAIL { tail(walk, at, raw, STORED_TAIL..count) } else { Ok(at) }
+    if count > STORED_TAIL { tail(walk, at.offset(), raw, STORED_TAIL..count) } else { Ok(at.offset()) }
 }
 
 #[inline]
-fn removed<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+fn removed(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     count: usize,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     walk.block_hashes(&mut at, raw)?;
     if count > REMOVED_MIN {
         walk.field(&mut at, raw, Field::Medium)?;
     }
-    if count > REMOVED_TAIL { tail(walk, at, raw, REMOVED_TAIL..count) } else { Ok(at) }
+    if count > REMOVED_TAIL { tail(walk, at.offset(), raw, REMOVED_TAIL..count) } else { Ok(at.offset()) }
 }
 
 /// `kvcr` in slot 1 is the ownership; anything else there, and more, is tolerated.
 #[cold]
-fn cleared<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+fn cleared(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     count: usize,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for slot in 1..count {
         let mut ahead = at;
         if slot == 1 && ahead.read_text()? == Some(b"kvcr") {
@@ -112,15 +117,16 @@ fn cleared<'a>(
             walk.skip(&mut at, FIELD_DEPTH)?;
         }
     }
-    Ok(at)
+    Ok(at.offset())
 }
 
 /// SGLang's metadata map: its `cache_salt` counts, its other keys are ignored.
-fn metadata<'a>(
-    walk: &Walk<'_>,
-    mut at: Cursor<'a>,
+fn metadata(
+    walk: &Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     let pairs = at.read_map()?.unwrap_or_default();
     let depth = FIELD_DEPTH.saturating_add(1);
     for _ in 0..pairs {
@@ -133,21 +139,22 @@ fn metadata<'a>(
         }
         walk.skip(&mut at, depth)?;
     }
-    Ok(at)
+    Ok(at.offset())
 }
 
 /// Walks the tail, whose elements have these indexes, and decides its layout.
-fn tail<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+fn tail(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     mut slots: Range<usize>,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     if raw.tag == Tag::Stored && at.peek_kind()? == Kind::Array {
         walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let (start, drift) = (at, walk.table.drift.len());
+    let (start, drift) = (at.offset(), walk.table.drift.len());
     // First assume the layout; fall back to types at the first element that does not fit.
     let before = *raw;
     for (position, slot) in slots.clone().enumerate() {
@@ -164,7 +171,7 @@ fn tail<'a>(
             }
         }
     }
-    Ok(at)
+    Ok(at.offset())
 }
 
 #[inline]
@@ -183,12 +190,13 @@ fn is_u32(mut at: Cursor<'_>) -> Result<bool, WireError> {
 
 /// First u32 = group, second = window, last string = kind, array = multimodal infos; the rest is drift.
 #[cold]
-fn by_type<'a>(
-    walk: &mut Walk<'_>,
-    mut at: Cursor<'a>,
+fn by_type(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
     slots: Range<usize>,
-) -> Result<Cursor<'a>, WireError> {
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for slot in slots {
         let kind = at.peek_kind()?;
         let field = match kind {
@@ -210,5 +218,5 @@ fn by_type<'a>(
             }
         }
     }
-    Ok(at)
+    Ok(at.offset())
 }

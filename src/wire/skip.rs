@@ -17,15 +17,17 @@ const RUN_MIN: usize = 8;
 pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
     match fixed_bytes(cursor.peek()?) {
         0 => {
-            *cursor = skip_long(*cursor, depth, kernels)?;
+            cursor.go(skip_long(cursor.payload(), cursor.offset(), depth, kernels)?);
             Ok(())
         }
         bytes => cursor.advance(bytes),
     }
 }
 
+/// Steps over the value at `at`; gives where it ends.
 #[inline(never)]
-fn skip_long(mut cursor: Cursor<'_>, depth: usize, kernels: Kernels) -> Result<Cursor<'_>, WireError> {
+fn skip_long(payload: &[u8], at: usize, depth: usize, kernels: Kernels) -> Result<usize, WireError> {
+    let mut cursor = Cursor::new(payload, at);
     // Elements left in each open container, outermost first; `0 < open[i]` for all `i < level`.
     let mut open = [0_usize; DEPTH_MAX];
     let mut level = 0;
@@ -40,8 +42,8 @@ fn skip_long(mut cursor: Cursor<'_>, depth: usize, kernels: Kernels) -> Result<C
             continue;
         }
         loop {
-            let Some(top) = level.checked_sub(1) else { return Ok(cursor) };
-            let Some(left) = open.get_mut(top) else { return Ok(cursor) };
+            let Some(top) = level.checked_sub(1) else { return Ok(cursor.offset()) };
+            let Some(left) = open.get_mut(top) else { return Ok(cursor.offset()) };
             *left = left.saturating_sub(1);
             if *left > 0 {
                 break;

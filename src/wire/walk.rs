@@ -18,8 +18,9 @@ const PAIR: u8 = 0x92;
 /// Marker of nil.
 pub(super) const NIL: u8 = 0xc0;
 
-/// What a walk fills, and how. The position is passed beside it, so that it can stay in registers.
-pub(super) struct Walk<'t> {
+/// What a walk reads and fills, and how. The position is passed beside it, so that it can stay in registers.
+pub(super) struct Walk<'a, 't> {
+    pub(super) payload: &'a [u8],
     pub(super) table: &'t mut Table,
     pub(super) kernels: Kernels,
     pub(super) demand: Tokens,
@@ -34,40 +35,44 @@ pub(super) enum Tokens {
     PassOver,
 }
 
-impl Walk<'_> {
-    /// Walks `count` events, until the table is full; gives how many are left.
-    pub(super) fn events(&mut self, cursor: &mut Cursor<'_>, count: usize) -> Result<usize, WireError> {
-        let mut at = *cursor;
+impl<'a> Walk<'a, '_> {
+    /// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
+    pub(super) fn events(&mut self, mut at: usize, count: usize) -> Result<(usize, usize), WireError> {
         for done in 0..count {
             if self.table.is_full() {
-                *cursor = at;
-                return Ok(count.saturating_sub(done));
+                return Ok((at, count.saturating_sub(done)));
             }
             at = self.event(at)?;
         }
-        *cursor = at;
-        Ok(0)
+        Ok((at, 0))
     }
 
     #[inline]
-    fn event<'a>(&mut self, mut at: Cursor<'a>) -> Result<Cursor<'a>, WireError> {
-        let mut raw = RawEvent::new(at.offset_u32());
+    fn event(&mut self, at: usize) -> Result<usize, WireError> {
+        let mut cursor = self.cursor(at);
+        let mut raw = RawEvent::new(cursor.offset_u32());
         let drift_start = self.table.drift.len();
-        if let Some(count) = at.read_array()? {
-            at = positional::walk(self, at, &mut raw, count)?;
-        } else if let Some(pairs) = at.read_map()? {
-            at = named::walk(self, at, &mut raw, pairs)?;
+        let end = if let Some(count) = cursor.read_array()? {
+            positional::walk(self, cursor.offset(), &mut raw, count)?
+        } else if let Some(pairs) = cursor.read_map()? {
+            named::walk(self, cursor.offset(), &mut raw, pairs)?
         } else {
             raw.tag = Tag::NotAnEvent;
-            self.skip(&mut at, EVENT_DEPTH)?;
-        }
+            self.skip(&mut cursor, EVENT_DEPTH)?;
+            cursor.offset()
+        };
         if !matches!(raw.tag, Tag::Stored | Tag::Removed | Tag::Cleared) {
             // Drift is of known events; others are counted as a whole.
             self.table.drift.truncate(drift_start);
         }
         raw.drift_end = mark(self.table.drift.len());
         self.table.events.push(raw);
-        Ok(at)
+        Ok(end)
+    }
+
+    #[inline(always)]
+    pub(super) const fn cursor(&self, at: usize) -> Cursor<'a> {
+        Cursor::new(self.payload, at)
     }
 
     #[inline(always)]
@@ -90,7 +95,7 @@ impl Walk<'_> {
     /// Notes and steps over the block hashes, decoding them if they are integers.
     #[inline(always)]
     pub(super) fn block_hashes(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
-        let start = *at;
+        let start = at.offset();
         note(at, raw, Field::BlockHashes)?;
         let Some(count) = at.read_array()? else {
             raw.hashes = if at.peek()? == NIL { List::Absent } else { List::Unread };
@@ -104,7 +109,7 @@ impl Walk<'_> {
             }
             None => {
                 raw.hashes = List::Unread;
-                *at = start;
+                at.go(start);
                 self.skip(at, FIELD_DEPTH)
             }
         }
@@ -113,13 +118,13 @@ impl Walk<'_> {
     /// Notes and steps over the token ids, decoding them if they are of the plain form and likely to be asked for.
     #[inline(always)]
     pub(super) fn token_ids(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
-        let start = *at;
+        let start = at.offset();
         note(at, raw, Field::TokenIds)?;
         let count = match at.read_array()? {
             Some(count) if self.demand == Tokens::Decode => count,
             list => {
                 raw.tokens = if list.is_none() && at.peek()? == NIL { List::Absent } else { List::Unread };
-                *at = start;
+                at.go(start);
                 return self.skip(at, FIELD_DEPTH);
             }
         };
@@ -137,7 +142,7 @@ impl Walk<'_> {
             return at.advance(bytes);
         }
         raw.tokens = List::Unread;
-        *at = start;
+        at.go(start);
         self.skip(at, FIELD_DEPTH)
     }
 

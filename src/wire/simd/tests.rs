@@ -6,6 +6,7 @@ use proptest::prelude::Rng as _;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use super::{Kernels, SimdLevel};
+use crate::ids::EngineHash;
 
 fn kernels() -> impl Iterator<Item = Kernels> {
     SimdLevel::ALL.into_iter().filter_map(Kernels::force)
@@ -13,6 +14,8 @@ fn kernels() -> impl Iterator<Item = Kernels> {
 
 /// The answers by the definition, element by element.
 mod naive {
+    use super::EngineHash;
+
     /// Value and length of the token id at the front.
     pub(super) fn token(bytes: &[u8]) -> Option<(u32, usize)> {
         let len = match bytes.first()? {
@@ -54,7 +57,7 @@ mod naive {
         Some((values, at))
     }
 
-    pub(super) fn hashes(bytes: &[u8], count: usize) -> Option<(Vec<u64>, usize)> {
+    pub(super) fn hashes(bytes: &[u8], count: usize) -> Option<(Vec<EngineHash>, usize)> {
         let (mut values, mut at) = (Vec::new(), 0);
         for _ in 0..count {
             let tag = *bytes.get(at)?;
@@ -66,11 +69,11 @@ mod naive {
             };
             let payload = bytes.get(at + 1..at + 1 + len)?;
             let start = if signed && payload[0] >= 0x80 { u64::MAX } else { 0 };
-            values.push(match tag {
+            values.push(EngineHash(match tag {
                 0..=0x7f => tag.into(),
                 0xe0..=0xff => 0xffff_ffff_ffff_ff00 | u64::from(tag),
                 _ => payload.iter().fold(start, |value, &byte| value << 8 | u64::from(byte)),
-            });
+            }));
             at += 1 + len;
         }
         Some((values, at))
@@ -100,7 +103,7 @@ fn check(bytes: &[u8], count: usize) {
         );
         assert_eq!(out[1..], expected.map_or(vec![], |e| e.0), "pairs: {}", shown());
 
-        let mut out = vec![7];
+        let mut out = vec![EngineHash(7)];
         let expected = naive::hashes(bytes, count);
         assert_eq!(
             kernel.read_hashes(bytes, count, &mut out),
