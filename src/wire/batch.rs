@@ -5,10 +5,10 @@ use super::cursor::{Cursor, Int};
 use super::error::{WireError, WireErrorKind};
 use super::event::{Event, View};
 use super::hashes::DigestHalf;
-use super::simd::Kernels;
+use super::simd::{Kernels, SimdLevel};
 use super::skip::skip_value;
-use super::table::{RawDrift, Table, mark};
-use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
+use super::table::{Lists, RawDrift, Table, mark};
+use super::walk::{EVENT_DEPTH, NIL, Scan, Tokens, events};
 
 /// Depth of the batch's own elements.
 const ELEMENT_DEPTH: usize = 2;
@@ -51,10 +51,18 @@ impl Demand {
 }
 
 impl Decoder {
-    /// A decoder that reads digests by the given half.
+    /// A decoder that reads digests by the given half, at the best SIMD level of this CPU. The environment variable
+    /// `KVTAP_SIMD` (`scalar`, `ssse3`, `avx512`, `neon`) makes it take another that the CPU runs too.
     #[must_use]
     pub fn new(digest: DigestHalf) -> Self {
         Self { table: Table::default(), kernels: Kernels::detect(), digest, demand: Demand::default() }
+    }
+
+    /// A decoder that runs integer runs at this SIMD level; `None` if this CPU cannot.
+    #[must_use]
+    pub fn with_simd(digest: DigestHalf, level: SimdLevel) -> Option<Self> {
+        let kernels = Kernels::force(level)?;
+        Some(Self { table: Table::default(), kernels, digest, demand: Demand::default() })
     }
 
     /// Checks a payload to its last byte.
@@ -70,12 +78,8 @@ impl Decoder {
         self.table.clear();
         let mut check = Check {
             cursor: Cursor::new(payload, 0),
-            walk: Walk {
-                payload,
-                table: &mut self.table,
-                kernels: self.kernels,
-                demand,
-            },
+            scan: Scan { payload, kernels: self.kernels, demand },
+            table: &mut self.table,
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -101,7 +105,8 @@ struct Envelope {
 
 struct Check<'a, 't> {
     cursor: Cursor<'a>,
-    walk: Walk<'a, 't>,
+    scan: Scan<'a>,
+    table: &'t mut Table,
     envelope: Envelope,
 }
 
@@ -117,7 +122,7 @@ impl Check<'_, '_> {
             self.map(pairs)?;
         } else {
             // Structure first: a scalar cut short is truncated, whatever it would have been.
-            self.walk.skip(&mut self.cursor, 1)?;
+            self.scan.skip(&mut self.cursor, 1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
         if self.cursor.is_empty() {
@@ -136,7 +141,7 @@ impl Check<'_, '_> {
                 self.rank()?;
             } else {
                 self.envelope.unknown = self.envelope.unknown.saturating_add(1);
-                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
         }
         Ok(())
@@ -148,10 +153,10 @@ impl Check<'_, '_> {
         for _ in 0..pairs {
             let key = self.cursor.read_text()?;
             if key.is_none() {
-                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
             let value = Some(self.cursor.offset_u32());
-            self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+            self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             let rank = RANK_KEYS.iter().zip(&mut ranks).find(|(name, _)| Some(**name) == key);
             match (key, rank) {
                 (Some(b"ts"), _) => timestamp = value,
@@ -190,12 +195,12 @@ impl Check<'_, '_> {
         let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let (at, left) = self.walk.events(self.cursor.offset(), count)?;
+        let (at, left) = events(self.scan, self.table, self.cursor.offset(), count)?;
         self.cursor.go(at);
         self.envelope.left = left;
         self.envelope.left_at = self.cursor.offset_u32();
         for _ in 0..left {
-            self.walk.skip(&mut self.cursor, EVENT_DEPTH)?;
+            self.scan.skip(&mut self.cursor, EVENT_DEPTH)?;
         }
         Ok(())
     }
@@ -219,7 +224,7 @@ impl Check<'_, '_> {
     /// The error of a wrong value here, or what is wrong with its structure.
     fn unless_broken(&self, kind: WireErrorKind) -> WireError {
         let mut ahead = self.cursor;
-        match skip_value(&mut ahead, ELEMENT_DEPTH, self.walk.kernels) {
+        match skip_value(&mut ahead, ELEMENT_DEPTH, self.scan.kernels) {
             Ok(()) => self.cursor.fail(kind),
             Err(error) => error,
         }
@@ -279,7 +284,7 @@ impl Batch<'_> {
             self.refill()?;
         }
         let Decoder { table, kernels, digest, demand } = &mut *self.decoder;
-        let Table { events, tokens, hashes, drift } = table;
+        let Table { events, lists: Lists { tokens, hashes, drift } } = table;
         let raw = events.get(self.next)?;
         self.next = self.next.saturating_add(1);
         let drift: &[RawDrift] =
@@ -306,13 +311,9 @@ impl Batch<'_> {
         self.next = 0;
         self.drift_start = 0;
         self.decoder.table.clear();
-        let mut walk = Walk {
-            payload: self.payload,
-            table: &mut self.decoder.table,
-            kernels: self.decoder.kernels,
-            demand: self.decoder.demand.tokens(),
-        };
-        let walked = walk.events(self.envelope.left_at as usize, self.envelope.left);
+        let Decoder { table, kernels, demand, .. } = &mut *self.decoder;
+        let scan = Scan { payload: self.payload, kernels: *kernels, demand: demand.tokens() };
+        let walked = events(scan, table, self.envelope.left_at as usize, self.envelope.left);
         debug_assert!(walked.is_ok(), "structure was checked");
         let (at, left) = walked.unwrap_or_default();
         self.envelope.left = left;

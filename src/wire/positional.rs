@@ -154,7 +154,7 @@ fn tail(
         walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let (start, drift) = (at.offset(), walk.table.drift.len());
+    let (start, drift) = (at.offset(), walk.lists.drift.len());
     // First assume the layout; fall back to types at the first element that does not fit.
     let before = *raw;
     for (position, slot) in slots.clone().enumerate() {
@@ -162,7 +162,7 @@ fn tail(
             Some(&field) if fits_slot(at, field)? => walk.field(&mut at, raw, field)?,
             Some(_) => {
                 *raw = before;
-                walk.table.drift.truncate(drift);
+                walk.lists.drift.truncate(drift);
                 return by_type(walk, start, raw, slots);
             }
             None => {
