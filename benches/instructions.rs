@@ -1,7 +1,7 @@
 //! Instructions per named case, under valgrind: exact enough to see 1 %, on any machine. Setup is not counted.
 //!
 //! Valgrind 3.19 cannot run AVX-512, so the levels below it are forced. `perf` holds the baseline and compares with it.
-#![expect(missing_docs, reason = "the macros make undocumented items")]
+#![expect(missing_docs, unused_qualifications, reason = "of what the macros make")]
 
 mod support;
 

@@ -52,7 +52,7 @@ pub struct Ingest {
 
 /// The ranks of a source, each with its state.
 #[derive(Debug)]
-struct Ranks {
+pub(crate) struct Ranks {
     known: Vec<Rank>,
     /// Where the last batch's rank was found.
     last: usize,
@@ -77,16 +77,11 @@ struct Outbox {
 }
 
 impl Ingest {
-    pub(crate) fn new(
-        config: SourceConfig,
-        outlets: Vec<Outlet>,
-        slots: Arc<Slots>,
-        hasher: RandomState,
-    ) -> Self {
+    pub(crate) fn new(config: SourceConfig, decoder: Decoder, outlets: Vec<Outlet>, ranks: Ranks) -> Self {
         let batches = outlets.iter().map(Outlet::empty_batch).collect();
         Self {
-            decoder: Decoder::new(config.digest),
-            ranks: Ranks { known: Vec::new(), last: 0, slots, hasher },
+            decoder,
+            ranks,
             config,
             scratch: Scratch::default(),
             counters: Counters::default(),
@@ -225,6 +220,10 @@ impl Drop for Ingest {
 }
 
 impl Ranks {
+    pub(crate) const fn new(slots: Arc<Slots>, hasher: RandomState) -> Self {
+        Self { known: Vec::new(), last: 0, slots, hasher }
+    }
+
     fn rank(&mut self, worker: Worker, config: &SourceConfig) -> Option<&mut Rank> {
         if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
             self.last = match self.known.iter().position(|rank| rank.worker == worker) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use crate::config::{ConfigError, SourceConfig, check_source};
+use crate::config::{ConfigError, SourceConfig, decoder};
 use crate::counters::Counters;
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, LocalHash, Tier, Worker};
@@ -102,9 +102,8 @@ impl Normalizer {
     /// # Errors
     /// If a value is out of its range.
     pub fn new(config: SourceConfig) -> Result<Self, ConfigError> {
-        check_source(&config)?;
         Ok(Self {
-            decoder: Decoder::new(config.digest),
+            decoder: decoder(&config)?,
             config,
             ranks: Vec::new(),
             scratch: Scratch::default(),

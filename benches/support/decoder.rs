@@ -1,19 +1,21 @@
 //! What is measured: a `Normalizer` that writes records, at a chosen SIMD level.
 
-use kvtap::{EngineHash, Normalizer, SourceConfig, StoredBlocks, Tier, Visitor, Worker};
+use kvtap::{EngineHash, Normalizer, SimdLevel, SourceConfig, StoredBlocks, Tier, Visitor, Worker};
 
 use super::cases::Case;
 use super::payload::Record;
 
-/// Labels of the SIMD levels of this processor.
+/// Labels of the SIMD levels of this processor, best last.
 pub(crate) fn levels() -> Vec<&'static str> {
-    vec!["scalar"]
+    SimdLevel::available().map(SimdLevel::label).collect()
 }
 
 /// A source of the case's traffic, read at this level.
-pub(crate) fn source(case: &Case, _level: &str) -> SourceConfig {
+pub(crate) fn source(case: &Case, level: &str) -> SourceConfig {
     let mut source = SourceConfig::new(7);
     source.block_size = u32::try_from(case.block_size).expect("a small block");
+    source.simd = SimdLevel::available().find(|available| available.label() == level);
+    assert!(source.simd.is_some(), "this processor has no {level}");
     source
 }
 

@@ -5,10 +5,10 @@ use super::cursor::{Cursor, Int};
 use super::error::{WireError, WireErrorKind};
 use super::event::{Event, View};
 use super::hashes::DigestHalf;
-use super::simd::Kernels;
+use super::simd::{Kernels, SimdLevel};
 use super::skip::skip_value;
-use super::table::{RawDrift, Table};
-use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
+use super::table::{Lists, RawDrift, Table, mark};
+use super::walk::{EVENT_DEPTH, NIL, Scan, Tokens, events};
 
 /// Depth of the batch's own elements.
 const ELEMENT_DEPTH: usize = 2;
@@ -51,10 +51,18 @@ impl Demand {
 }
 
 impl Decoder {
-    /// A decoder that reads digests by the given half.
+    /// A decoder that reads digests by the given half, at the best SIMD level of this CPU. The environment variable
+    /// `KVTAP_SIMD` (`scalar`, `ssse3`, `avx512`, `neon`) makes it take another that the CPU runs too.
     #[must_use]
     pub fn new(digest: DigestHalf) -> Self {
         Self { table: Table::default(), kernels: Kernels::detect(), digest, demand: Demand::default() }
+    }
+
+    /// A decoder that runs integer runs at this SIMD level; `None` if this CPU cannot.
+    #[must_use]
+    pub fn with_simd(digest: DigestHalf, level: SimdLevel) -> Option<Self> {
+        let kernels = Kernels::force(level)?;
+        Some(Self { table: Table::default(), kernels, digest, demand: Demand::default() })
     }
 
     /// Checks a payload to its last byte.
@@ -69,12 +77,9 @@ impl Decoder {
         self.demand = Demand::default();
         self.table.clear();
         let mut check = Check {
-            walk: Walk {
-                cursor: Cursor::new(payload),
-                table: &mut self.table,
-                kernels: self.kernels,
-                demand,
-            },
+            cursor: Cursor::new(payload, 0),
+            scan: Scan { payload, kernels: self.kernels, demand },
+            table: &mut self.table,
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -99,30 +104,28 @@ struct Envelope {
 }
 
 struct Check<'a, 't> {
-    walk: Walk<'a, 't>,
+    cursor: Cursor<'a>,
+    scan: Scan<'a>,
+    table: &'t mut Table,
     envelope: Envelope,
 }
 
 impl Check<'_, '_> {
     fn payload(&mut self) -> Result<(), WireError> {
-        let start = self.walk.cursor;
-        if let Some(elements) = self.walk.cursor.read_array()? {
+        let start = self.cursor;
+        if let Some(elements) = self.cursor.read_array()? {
             if elements < 2 {
                 return Err(start.fail(WireErrorKind::NotABatch));
             }
             self.array(elements)?;
-        } else if let Some(pairs) = self.walk.cursor.read_map()? {
+        } else if let Some(pairs) = self.cursor.read_map()? {
             self.map(pairs)?;
         } else {
             // Structure first: a scalar cut short is truncated, whatever it would have been.
-            self.walk.skip(1)?;
+            self.scan.skip(&mut self.cursor, 1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
-        if self.walk.cursor.is_empty() {
-            Ok(())
-        } else {
-            Err(self.walk.cursor.fail(WireErrorKind::TrailingBytes))
-        }
+        if self.cursor.is_empty() { Ok(()) } else { Err(self.cursor.fail(WireErrorKind::TrailingBytes)) }
     }
 
     fn array(&mut self, elements: usize) -> Result<(), WireError> {
@@ -134,7 +137,7 @@ impl Check<'_, '_> {
                 self.rank()?;
             } else {
                 self.envelope.unknown = self.envelope.unknown.saturating_add(1);
-                self.walk.skip(ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
         }
         Ok(())
@@ -144,12 +147,12 @@ impl Check<'_, '_> {
     fn map(&mut self, pairs: usize) -> Result<(), WireError> {
         let (mut timestamp, mut events, mut ranks) = (None, None, [None; RANK_KEYS.len()]);
         for _ in 0..pairs {
-            let key = self.walk.cursor.read_text()?;
+            let key = self.cursor.read_text()?;
             if key.is_none() {
-                self.walk.skip(ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
-            let value = Some(self.walk.cursor.offset_u32());
-            self.walk.skip(ELEMENT_DEPTH)?;
+            let value = Some(self.cursor.offset_u32());
+            self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             let rank = RANK_KEYS.iter().zip(&mut ranks).find(|(name, _)| Some(**name) == key);
             match (key, rank) {
                 (Some(b"ts"), _) => timestamp = value,
@@ -158,26 +161,26 @@ impl Check<'_, '_> {
                 _ => self.envelope.unknown = self.envelope.unknown.saturating_add(1),
             }
         }
-        let end = self.walk.cursor;
+        let end = self.cursor;
         self.rewind(timestamp, WireErrorKind::BadTimestamp)?;
         self.timestamp()?;
         self.rewind(events, WireErrorKind::BadEvents)?;
         self.events()?;
         if let Some(rank) = ranks.into_iter().flatten().next() {
-            self.walk.cursor.rewind(rank);
+            self.cursor.go(rank as usize);
             self.rank()?;
         }
-        self.walk.cursor = end;
+        self.cursor = end;
         Ok(())
     }
 
     fn rewind(&mut self, offset: Option<u32>, missing: WireErrorKind) -> Result<(), WireError> {
-        self.walk.cursor.rewind(offset.ok_or_else(|| WireError::new(0, missing))?);
+        self.cursor.go(offset.ok_or_else(|| WireError::new(0, missing))? as usize);
         Ok(())
     }
 
     fn timestamp(&mut self) -> Result<(), WireError> {
-        let Some(timestamp) = self.walk.cursor.read_number()? else {
+        let Some(timestamp) = self.cursor.read_number()? else {
             return Err(self.unless_broken(WireErrorKind::BadTimestamp));
         };
         self.envelope.timestamp = if timestamp > MILLISECONDS_FROM { timestamp / 1e3 } else { timestamp };
@@ -185,24 +188,25 @@ impl Check<'_, '_> {
     }
 
     fn events(&mut self) -> Result<(), WireError> {
-        let Some(count) = self.walk.cursor.read_array()? else {
+        let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let left = self.walk.events(count)?;
+        let (at, left) = events(self.scan, self.table, self.cursor.offset(), count)?;
+        self.cursor.go(at);
         self.envelope.left = left;
-        self.envelope.left_at = self.walk.cursor.offset_u32();
+        self.envelope.left_at = self.cursor.offset_u32();
         for _ in 0..left {
-            self.walk.skip(EVENT_DEPTH)?;
+            self.scan.skip(&mut self.cursor, EVENT_DEPTH)?;
         }
         Ok(())
     }
 
     fn rank(&mut self) -> Result<(), WireError> {
-        if self.walk.cursor.peek()? == NIL {
-            return self.walk.cursor.advance(1);
+        if self.cursor.peek()? == NIL {
+            return self.cursor.advance(1);
         }
-        let start = self.walk.cursor;
-        match self.walk.cursor.read_int()? {
+        let start = self.cursor;
+        match self.cursor.read_int()? {
             Some(Int::Negative(_)) => self.envelope.negative_rank = true,
             Some(int) => {
                 let rank = int.to_u32().ok_or_else(|| start.fail(WireErrorKind::BadRank))?;
@@ -215,9 +219,9 @@ impl Check<'_, '_> {
 
     /// The error of a wrong value here, or what is wrong with its structure.
     fn unless_broken(&self, kind: WireErrorKind) -> WireError {
-        let mut ahead = self.walk.cursor;
-        match skip_value(&mut ahead, ELEMENT_DEPTH, self.walk.kernels) {
-            Ok(()) => self.walk.cursor.fail(kind),
+        let mut ahead = self.cursor;
+        match skip_value(&mut ahead, ELEMENT_DEPTH, self.scan.kernels) {
+            Ok(()) => self.cursor.fail(kind),
             Err(error) => error,
         }
     }
@@ -269,12 +273,17 @@ impl Batch<'_> {
     }
 
     /// The next event, in wire order.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the event is a large view: inlined, only what is used of it is made"
+    )]
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.next >= self.decoder.table.events.len() {
             self.refill()?;
         }
         let Decoder { table, kernels, digest, demand } = &mut *self.decoder;
-        let Table { events, tokens, hashes, drift } = table;
+        let Table { events, lists: Lists { tokens, hashes, drift } } = table;
         let raw = events.get(self.next)?;
         self.next = self.next.saturating_add(1);
         let drift: &[RawDrift] =
@@ -293,6 +302,7 @@ impl Batch<'_> {
     }
 
     /// Walks on where the full table ended.
+    #[cold]
     fn refill(&mut self) -> Option<()> {
         if self.envelope.left == 0 {
             return None;
@@ -300,17 +310,13 @@ impl Batch<'_> {
         self.next = 0;
         self.drift_start = 0;
         self.decoder.table.clear();
-        let mut walk = Walk {
-            cursor: Cursor::at(self.payload, self.envelope.left_at),
-            table: &mut self.decoder.table,
-            kernels: self.decoder.kernels,
-            demand: self.decoder.demand.tokens(),
-        };
-        let left = walk.events(self.envelope.left);
-        let left_at = walk.cursor.offset_u32();
-        debug_assert!(left.is_ok(), "structure was checked");
-        self.envelope.left = left.unwrap_or_default();
-        self.envelope.left_at = left_at;
+        let Decoder { table, kernels, demand, .. } = &mut *self.decoder;
+        let scan = Scan { payload: self.payload, kernels: *kernels, demand: demand.tokens() };
+        let walked = events(scan, table, self.envelope.left_at as usize, self.envelope.left);
+        debug_assert!(walked.is_ok(), "structure was checked");
+        let (at, left) = walked.unwrap_or_default();
+        self.envelope.left = left;
+        self.envelope.left_at = mark(at);
         Some(())
     }
 }

@@ -60,11 +60,13 @@ pub(super) enum Tag {
 }
 
 impl Tag {
+    #[inline]
     pub(super) fn of(name: &[u8]) -> Self {
-        match name {
-            b"BlockStored" => Self::Stored,
-            b"BlockRemoved" => Self::Removed,
-            b"AllBlocksCleared" => Self::Cleared,
+        // Comparisons with constants of the name's length are a load or two each.
+        match name.len() {
+            11 if name == b"BlockStored" => Self::Stored,
+            12 if name == b"BlockRemoved" => Self::Removed,
+            16 if name == b"AllBlocksCleared" => Self::Cleared,
             _ => Self::Unknown,
         }
     }
@@ -154,6 +156,12 @@ pub(super) enum RawDrift {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) events: Vec<RawEvent>,
+    pub(super) lists: Lists,
+}
+
+/// What events refer to by ranges.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
     pub(super) tokens: Vec<u32>,
     pub(super) hashes: Vec<EngineHash>,
     pub(super) drift: Vec<RawDrift>,
@@ -162,13 +170,15 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn clear(&mut self) {
         self.events.clear();
-        self.tokens.clear();
-        self.hashes.clear();
-        self.drift.clear();
+        self.lists.tokens.clear();
+        self.lists.hashes.clear();
+        self.lists.drift.clear();
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX || self.tokens.len() >= TOKENS_MAX || self.drift.len() >= TOKENS_MAX
+        self.events.len() >= EVENTS_MAX
+            || self.lists.tokens.len() >= TOKENS_MAX
+            || self.lists.drift.len() >= TOKENS_MAX
     }
 }
 
