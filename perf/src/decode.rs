@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// Measure only cases whose names contain this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Measure only systems whose names contain this: for profilers. Ratios need all of them.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    system: String,
 }
 
 const FULL: Plan = Plan { rounds: 15, slice: Duration::from_millis(8) };
@@ -36,7 +39,9 @@ pub(crate) fn run(options: &Options) {
     let mut rows = Vec::new();
     for case in cases::all().filter(|case| case.name.contains(&options.only)) {
         let payloads = payloads(&case, TOKENS);
-        let measured = measure(peers::able(&case), &payloads, plan);
+        let mut systems = peers::able(&case);
+        systems.retain(|system| system.name().contains(&options.system));
+        let measured = measure(systems, &payloads, plan);
         let row = Row::new(case, &payloads, measured);
         show(&report::section(&row));
         if options.json {
