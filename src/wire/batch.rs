@@ -130,11 +130,7 @@ impl Check<'_, '_> {
             self.scan.skip(&mut self.cursor, 1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
-        if self.cursor.is_empty() {
-            Ok(())
-        } else {
-            Err(self.cursor.fail(WireErrorKind::TrailingBytes))
-        }
+        if self.cursor.is_empty() { Ok(()) } else { Err(self.cursor.fail(WireErrorKind::TrailingBytes)) }
     }
 
     fn array(&mut self, elements: usize) -> Result<(), WireError> {

@@ -30,7 +30,11 @@ impl DigestHalf {
 
 /// The hash here.
 #[inline]
-pub(super) fn read_one(cursor: Cursor<'_>, digest: DigestHalf, field: Field) -> Result<EngineHash, EventError> {
+pub(super) fn read_one(
+    cursor: Cursor<'_>,
+    digest: DigestHalf,
+    field: Field,
+) -> Result<EngineHash, EventError> {
     // Nearly every hash is a full-width integer.
     if let Some((&[0xcf | 0xd3, hash @ ..], _)) = cursor.rest().split_first_chunk::<9>() {
         return Ok(EngineHash(u64::from_be_bytes(hash)));
@@ -41,11 +45,7 @@ pub(super) fn read_one(cursor: Cursor<'_>, digest: DigestHalf, field: Field) -> 
 
 /// Reads one hash.
 #[inline(never)]
-fn read(
-    cursor: &mut Cursor<'_>,
-    digest: DigestHalf,
-    field: Field,
-) -> Result<EngineHash, EventError> {
+fn read(cursor: &mut Cursor<'_>, digest: DigestHalf, field: Field) -> Result<EngineHash, EventError> {
     if let Some(int) = sound(cursor.read_int()) {
         return Ok(EngineHash(int.bits()));
     }

@@ -8,6 +8,7 @@ use super::simd::Kernels;
 use super::skip::skip_value;
 use super::table::{List, Lists, RawDrift, RawEvent, Run, Tag, is_full, mark};
 use super::{named, positional};
+use crate::ids::EngineHash;
 
 /// Depth of an event inside a batch, and of an event's fields.
 pub(super) const EVENT_DEPTH: usize = 3;
@@ -122,6 +123,14 @@ impl<'a> Walk<'a, '_> {
             return self.skip(at, FIELD_DEPTH);
         };
         let from = mark(self.lists.hashes.len());
+        // Decoding publishes block by block: one full-width hash is the most common list there is.
+        if count == 1
+            && let Some((&[0xcf | 0xd3, hash @ ..], _)) = at.rest().split_first_chunk::<9>()
+        {
+            self.lists.hashes.push(EngineHash(u64::from_be_bytes(hash)));
+            raw.hashes = List::Decoded(Run { start: from, end: from.saturating_add(1) });
+            return at.advance(9);
+        }
         match self.scan.kernels.read_hashes(at.rest(), count, &mut self.lists.hashes) {
             Some(bytes) => {
                 raw.hashes = List::Decoded(Run { start: from, end: mark(self.lists.hashes.len()) });
