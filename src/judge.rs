@@ -82,10 +82,10 @@ impl<P: Place> Judge<'_, P> {
         let body = stored.body()?;
         self.place.counters().stored_events += 1;
         let admitted = self.policy.admit_body(tier, &body, &self.place)?;
-        self.place.store(&admitted).map_err(|reason| match reason {
+        self.place.store(&admitted).map_err(|reason| {
             // Nothing of the event can be placed, but what is lost are its blocks.
-            Reason::UnknownParent => Stop::Filtered(reason, body.block_hashes.len() as u64),
-            reason => reason.into(),
+            let lost = if reason == Reason::UnknownParent { body.block_hashes.len() as u64 } else { 1 };
+            Stop::Filtered(reason, lost)
         })
     }
 
