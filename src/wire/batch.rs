@@ -65,7 +65,7 @@ impl Decoder {
         if u32::try_from(payload.len()).is_err() {
             return Err(WireError::new(0, WireErrorKind::TooLong));
         }
-        let tokens = self.demand.tokens();
+        let demand = self.demand.tokens();
         self.demand = Demand::default();
         self.table.clear();
         let mut check = Check {
@@ -73,7 +73,7 @@ impl Decoder {
                 cursor: Cursor::new(payload),
                 table: &mut self.table,
                 kernels: self.kernels,
-                tokens,
+                demand,
             },
             envelope: Envelope::default(),
         };
@@ -304,7 +304,7 @@ impl Batch<'_> {
             cursor: Cursor::at(self.payload, self.envelope.left_at),
             table: &mut self.decoder.table,
             kernels: self.decoder.kernels,
-            tokens: self.decoder.demand.tokens(),
+            demand: self.decoder.demand.tokens(),
         };
         let left = walk.events(self.envelope.left);
         let left_at = walk.cursor.offset_u32();

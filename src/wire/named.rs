@@ -6,35 +6,33 @@ use super::error::{Field, WireError};
 use super::table::{RawDrift, RawEvent, Shape, Tag};
 use super::walk::{FIELD_DEPTH, Walk};
 
-/// The field a key names. Grouped by length, which is all that most wrong keys need.
+/// The field a key names. Every comparison is with a constant of the key's length: a load or two, no call.
 #[inline]
-pub(super) fn field_of(key: &[u8]) -> Option<Field> {
-    let field = match key.len() {
-        4 => Field::Type,
-        6 => Field::Medium,
-        7 => Field::LoraId,
-        8 => Field::Locality,
-        9 => match key {
-            b"token_ids" => Field::TokenIds,
-            b"lora_name" => Field::LoraName,
-            b"group_idx" => Field::GroupIdx,
-            _ => Field::Ownership,
-        },
-        10 => match key {
-            b"block_size" => Field::BlockSize,
-            b"extra_keys" => Field::ExtraKeys,
-            b"cache_salt" => Field::CacheSalt,
-            _ => Field::SessionId,
-        },
-        12 => Field::BlockHashes,
-        14 => Field::BlockMmInfos,
-        17 => Field::ParentBlockHash,
-        18 => Field::SpecKind,
-        19 => Field::LookaheadTokenIds,
-        28 => Field::SlidingWindow,
-        _ => return None,
-    };
-    (key == field.label().as_bytes()).then_some(field)
+fn field_of(key: &[u8]) -> Option<Field> {
+    macro_rules! known {
+        ($($length:literal => $($field:ident)*,)*) => {
+            match key.len() {
+                $($length => $(
+                    if key == const { Field::$field.label().as_bytes() } { Some(Field::$field) } else
+                )* { None },)*
+                _ => None,
+            }
+        };
+    }
+    known! {
+        4 => Type,
+        6 => Medium,
+        7 => LoraId,
+        8 => Locality,
+        9 => TokenIds LoraName GroupIdx Ownership,
+        10 => BlockSize ExtraKeys CacheSalt SessionId,
+        12 => BlockHashes,
+        14 => BlockMmInfos,
+        17 => ParentBlockHash,
+        18 => SpecKind,
+        19 => LookaheadTokenIds,
+        28 => SlidingWindow,
+    }
 }
 
 /// Walks a map event of `pairs` pairs, header already read.
@@ -59,6 +57,8 @@ pub(super) fn walk(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, pairs: usize) ->
                     }
                 };
             }
+            Some(Field::BlockHashes) => walk.block_hashes(raw)?,
+            Some(Field::TokenIds) => walk.token_ids(raw)?,
             Some(field) => walk.field(raw, field)?,
             None => {
                 walk.drift(RawDrift::Key(at));
@@ -68,4 +68,23 @@ pub(super) fn walk(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, pairs: usize) ->
     }
     raw.shape = Shape::Map(raw.present);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_names_its_field_and_nothing_else_does() {
+        for field in Field::ALL {
+            let label = field.label().as_bytes();
+            assert_eq!(field_of(label), Some(field));
+            let mut other = label.to_vec();
+            *other.last_mut().expect("not empty") ^= 1;
+            assert_eq!(field_of(&other), None);
+            other.push(b'x');
+            assert_eq!(field_of(&other), None);
+        }
+        assert_eq!(field_of(b""), None);
+    }
 }

@@ -13,18 +13,9 @@ use super::walk::{FIELD_DEPTH, Walk};
 const STORED_MIN: usize = 5;
 const REMOVED_MIN: usize = 2;
 
-/// Tails start after these slots.
-const STORED_SLOTS: [Field; 8] = [
-    Field::BlockHashes,
-    Field::ParentBlockHash,
-    Field::TokenIds,
-    Field::BlockSize,
-    Field::LoraId,
-    Field::Medium,
-    Field::LoraName,
-    Field::ExtraKeys,
-];
-const REMOVED_SLOTS: [Field; 2] = [Field::BlockHashes, Field::Medium];
+/// Index of the first element of the tail.
+const STORED_TAIL: usize = 9;
+const REMOVED_TAIL: usize = 3;
 
 /// Layout of a tail; the first three are vLLM 0.20.2–0.23.0's, the last two Dynamo's decoder knows too.
 const TAIL: [Field; 5] =
@@ -59,21 +50,28 @@ fn skip_elements(walk: &mut Walk<'_, '_>, count: usize) -> Result<(), WireError>
 }
 
 fn stored(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
-    for (&field, _) in STORED_SLOTS.iter().zip(1..count) {
-        if field == Field::LoraName && walk.cursor.peek_kind()? == Kind::Map {
-            metadata(walk, raw)?;
-        } else {
-            walk.field(raw, field)?;
+    walk.block_hashes(raw)?;
+    walk.field(raw, Field::ParentBlockHash)?;
+    walk.token_ids(raw)?;
+    walk.field(raw, Field::BlockSize)?;
+    for slot in STORED_MIN..count.min(STORED_TAIL) {
+        match slot {
+            5 => walk.field(raw, Field::LoraId)?,
+            6 => walk.field(raw, Field::Medium)?,
+            7 if walk.cursor.peek_kind()? == Kind::Map => metadata(walk, raw)?,
+            7 => walk.field(raw, Field::LoraName)?,
+            _ => walk.field(raw, Field::ExtraKeys)?,
         }
     }
-    tail(walk, raw, STORED_SLOTS.len().saturating_add(1)..count)
+    if count > STORED_TAIL { tail(walk, raw, STORED_TAIL..count) } else { Ok(()) }
 }
 
 fn removed(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
-    for (&field, _) in REMOVED_SLOTS.iter().zip(1..count) {
-        walk.field(raw, field)?;
+    walk.block_hashes(raw)?;
+    if count > REMOVED_MIN {
+        walk.field(raw, Field::Medium)?;
     }
-    tail(walk, raw, REMOVED_SLOTS.len().saturating_add(1)..count)
+    if count > REMOVED_TAIL { tail(walk, raw, REMOVED_TAIL..count) } else { Ok(()) }
 }
 
 /// `kvcr` in slot 1 is the ownership; anything else there, and more, is tolerated.
@@ -110,9 +108,6 @@ fn metadata(walk: &mut Walk<'_, '_>, raw: &mut RawEvent) -> Result<(), WireError
 /// Walks the tail, whose elements have these indexes, and decides its layout.
 fn tail(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, slots: std::ops::Range<usize>) -> Result<(), WireError> {
     let mut slots = slots;
-    if slots.is_empty() {
-        return Ok(());
-    }
     if raw.tag == Tag::Stored && walk.cursor.peek_kind()? == Kind::Array {
         walk.field(raw, Field::BlockMmInfos)?;
         slots.next();

@@ -22,7 +22,7 @@ pub(super) struct Walk<'a, 't> {
     pub(super) table: &'t mut Table,
     pub(super) kernels: Kernels,
     /// Whether token lists are decoded on the way or passed over.
-    pub(super) tokens: Tokens,
+    pub(super) demand: Tokens,
 }
 
 /// What the walk does with a token list.
@@ -66,34 +66,47 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn skip(&mut self, depth: usize) -> Result<(), WireError> {
         skip_value(&mut self.cursor, depth, self.kernels)
     }
 
-    /// Notes and steps over the value of `field`; the last one counts.
+    /// Notes and steps over the value of `field`; the last one counts. Lists have methods of their own.
     #[inline]
     pub(super) fn field(&mut self, raw: &mut RawEvent, field: Field) -> Result<(), WireError> {
         raw.present.insert(field);
+        let nil = self.cursor.peek()? == NIL;
+        raw.set(field, if nil { 0 } else { self.cursor.offset_u32() });
+        self.skip(FIELD_DEPTH)
+    }
+
+    /// Notes and steps over the block hashes, decoding them if they are integers.
+    #[inline]
+    pub(super) fn block_hashes(&mut self, raw: &mut RawEvent) -> Result<(), WireError> {
+        raw.hashes = List::Absent;
         if self.cursor.peek()? == NIL {
-            raw.set(field, 0);
-            if field == Field::BlockHashes {
-                raw.hashes = List::Absent;
-            } else if field == Field::TokenIds {
-                raw.tokens = List::Absent;
-            }
-            return self.cursor.advance(1);
+            return self.field(raw, Field::BlockHashes);
         }
-        raw.set(field, self.cursor.offset_u32());
-        if field == Field::BlockHashes {
-            raw.hashes = self.hashes()?;
-        } else if field == Field::TokenIds {
-            raw.tokens = self.token_ids()?;
-        } else {
-            self.skip(FIELD_DEPTH)?;
-        }
+        raw.present.insert(Field::BlockHashes);
+        raw.set(Field::BlockHashes, self.cursor.offset_u32());
+        raw.hashes = self.hashes()?;
         Ok(())
     }
 
+    /// Notes and steps over the token ids, decoding them if they are of the plain form and likely to be asked for.
+    #[inline]
+    pub(super) fn token_ids(&mut self, raw: &mut RawEvent) -> Result<(), WireError> {
+        raw.tokens = List::Absent;
+        if self.cursor.peek()? == NIL {
+            return self.field(raw, Field::TokenIds);
+        }
+        raw.present.insert(Field::TokenIds);
+        raw.set(Field::TokenIds, self.cursor.offset_u32());
+        raw.tokens = self.tokens()?;
+        Ok(())
+    }
+
+    #[inline]
     fn hashes(&mut self) -> Result<List, WireError> {
         let start = self.cursor;
         let Some(count) = self.cursor.read_array()? else {
@@ -110,9 +123,10 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn token_ids(&mut self) -> Result<List, WireError> {
+    #[inline]
+    fn tokens(&mut self) -> Result<List, WireError> {
         let start = self.cursor;
-        if self.tokens == Tokens::PassOver {
+        if self.demand == Tokens::PassOver {
             return self.unread(start);
         }
         let Some(count) = self.cursor.read_array()? else { return self.unread(start) };
@@ -131,6 +145,7 @@ impl Walk<'_, '_> {
     }
 
     /// Goes back to the list's start and steps over it.
+    #[inline(never)]
     fn unread(&mut self, start: Cursor<'_>) -> Result<List, WireError> {
         debug_assert!(start.offset() <= self.cursor.offset());
         self.cursor.rewind(start.offset_u32());

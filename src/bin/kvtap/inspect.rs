@@ -143,7 +143,8 @@ impl EventLine {
     fn body(&mut self, body: &Body<'_>) {
         self.block_hashes = Some(body.block_hashes.iter().map(|hash| Hash(hash.0)).collect());
         self.parent = body.parent_block_hash.map(|hash| Hash(hash.0));
-        self.token_ids = Some(body.token_ids.to_vec());
+        // Of EAGLE pairs the first of each, so that there are as many as blocks account for.
+        self.token_ids = body.token_ids.get(..body.token_count()).map(<[u32]>::to_vec);
         self.bigram = Some(body.bigram);
         self.block_size = Some(body.block_size);
         self.lora_name = owned(body.lora_name);
@@ -169,10 +170,7 @@ fn columns(line: &EventLine, note: &str) -> String {
         line.verdict.unwrap_or("-"),
         or_dash(line.medium.as_deref().map(printable)),
         count(line.block_hashes.as_ref().map(Vec::len)),
-        // Of EAGLE pairs the last has a token more.
-        count(
-            line.token_ids.as_ref().map(|ids| ids.len().saturating_sub(line.bigram.unwrap_or(false).into()))
-        ),
+        count(line.token_ids.as_ref().map(Vec::len)),
         or_dash(line.block_size.map(|size| size.to_string())),
         details(line),
     )

@@ -1,0 +1,190 @@
+//! The house rules that a compiler does not check: borders between rooms, lengths, where `unsafe` may stand, labels, and
+//! that the README names what exists.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kvtap::Reason;
+
+/// What each room may use, in the direction data flows.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("ids", &[]),
+    ("hash", &["ids"]),
+    ("frames", &["ids"]),
+    ("kvcap", &["ids"]),
+    ("wire", &["ids"]),
+    ("policy", &["ids", "hash", "wire"]),
+    ("observe", &["ids", "wire", "policy"]),
+    ("counters", &["ids", "wire", "policy", "observe"]),
+    ("seen", &["wire"]),
+    ("judge", &["ids", "wire", "policy", "observe", "counters", "seen"]),
+    ("placement", &["ids", "hash", "wire", "policy", "observe", "counters", "judge"]),
+    ("channel", &["placement"]),
+    ("shard", &["ids", "placement", "channel"]),
+    ("slots", &["ids", "placement"]),
+    ("query", &["ids", "hash", "placement", "shard", "slots"]),
+    ("config", &["wire"]),
+    (
+        "normalizer",
+        &["ids", "hash", "wire", "policy", "placement", "judge", "counters", "seen", "config", "ingest"],
+    ),
+    (
+        "ingest",
+        &[
+            "ids",
+            "hash",
+            "wire",
+            "policy",
+            "placement",
+            "judge",
+            "counters",
+            "seen",
+            "observe",
+            "config",
+            "channel",
+            "shard",
+            "slots",
+            "normalizer",
+        ],
+    ),
+    ("engine", &["channel", "shard", "slots", "query", "config", "ingest"]),
+];
+
+/// Directories in which `unsafe` may stand; each says why on its `mod` line.
+const UNSAFE_ROOMS: &[&str] = &["src/wire/simd"];
+
+const LINES_MAX: usize = 600;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a directory of the repository, with its text.
+fn sources(directory: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(directory)];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).expect("text");
+                found.push((path.strip_prefix(root()).expect("ours").to_owned(), text));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+/// The room of a file in `src`: its directory or its stem.
+fn room(path: &Path) -> String {
+    let first = path.strip_prefix("src").expect("in src").components().next().expect("a file");
+    first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+}
+
+#[test]
+fn rooms_use_only_what_is_upstream_of_them() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources("src") {
+        let room = room(&path);
+        if room == "lib" || room == "bin" {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == room) else {
+            wrong.push(format!("{}: a room without a border", path.display()));
+            continue;
+        };
+        for (number, line) in
+            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+        {
+            for used in line.split("crate::").skip(1) {
+                let used: String = used.chars().take_while(|&c| c.is_ascii_lowercase() || c == '_').collect();
+                if !used.is_empty() && used != room && !allowed.contains(&used.as_str()) {
+                    wrong.push(format!("{}:{}: {room} uses {used}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_bordered_room_exists() {
+    for (room, _) in MAY_USE {
+        let exists =
+            root().join(format!("src/{room}.rs")).exists() || root().join(format!("src/{room}")).exists();
+        assert!(exists, "{room}");
+    }
+}
+
+#[test]
+fn files_say_what_they_are_and_stay_short() {
+    let mut wrong = Vec::new();
+    for (path, text) in ["src", "tests", "benches"].into_iter().flat_map(sources) {
+        if !text.starts_with("//!") {
+            wrong.push(format!("{}: does not begin with what it is", path.display()));
+        }
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            wrong.push(format!("{}: {lines} lines", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stands_only_in_its_rooms() {
+    for (path, text) in sources("src") {
+        let allowed = UNSAFE_ROOMS.iter().any(|room| path.starts_with(room));
+        let has = text.lines().any(|line| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl")
+        });
+        assert!(allowed || !has, "{}", path.display());
+    }
+}
+
+#[test]
+fn reason_labels_are_stable_snake_case_and_distinct() {
+    let mut labels: Vec<_> = Reason::ALL.iter().map(|reason| reason.label()).collect();
+    for label in &labels {
+        assert!(label.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{label}");
+    }
+    labels.sort_unstable();
+    labels.dedup();
+    assert_eq!(labels.len(), Reason::ALL.len());
+}
+
+#[test]
+fn the_readme_names_every_room_and_reason() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("a README");
+    for (room, _) in MAY_USE {
+        assert!(readme.contains(&format!("`{room}`")), "room {room}");
+    }
+    for reason in Reason::ALL {
+        assert!(readme.contains(reason.label()), "reason {}", reason.label());
+    }
+}
+
+#[test]
+fn the_core_stays_small() {
+    let manifest = root().join("Cargo.toml");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let tree = std::process::Command::new(cargo)
+        .args(["tree", "--offline", "--no-default-features", "--edges", "normal", "--prefix", "none"])
+        .args(["--format", "{p}", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .expect("cargo tree");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let text = String::from_utf8_lossy(&tree.stdout);
+    let mut crates: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    crates.sort_unstable();
+    crates.dedup();
+    assert!(crates.len() <= 45, "{crates:?}");
+    for banned in ["tokio", "clap", "serde_json", "zeromq", "zmq", "axum", "hyper"] {
+        assert!(!crates.contains(&banned), "{banned}");
+    }
+}
