@@ -94,7 +94,7 @@ fn metadata(walk: &mut Walk<'_, '_>, raw: &mut RawEvent) -> Result<(), WireError
     let depth = FIELD_DEPTH.saturating_add(1);
     for _ in 0..pairs {
         match walk.cursor.read_text()? {
-            Some(b"cache_salt") => walk.field(raw, Field::CacheSalt)?,
+            Some(b"cache_salt") => walk.field_at(raw, Field::CacheSalt, depth)?,
             Some(_) => walk.skip(depth)?,
             None => {
                 walk.skip(depth)?;

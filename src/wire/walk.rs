@@ -74,10 +74,21 @@ impl Walk<'_, '_> {
     /// Notes and steps over the value of `field`; the last one counts. Lists have methods of their own.
     #[inline]
     pub(super) fn field(&mut self, raw: &mut RawEvent, field: Field) -> Result<(), WireError> {
+        self.field_at(raw, field, FIELD_DEPTH)
+    }
+
+    /// As `field`, for a value nested at another depth.
+    #[inline]
+    pub(super) fn field_at(
+        &mut self,
+        raw: &mut RawEvent,
+        field: Field,
+        depth: usize,
+    ) -> Result<(), WireError> {
         raw.present.insert(field);
         let nil = self.cursor.peek()? == NIL;
         raw.set(field, if nil { 0 } else { self.cursor.offset_u32() });
-        self.skip(FIELD_DEPTH)
+        self.skip(depth)
     }
 
     /// Notes and steps over the block hashes, decoding them if they are integers.
