@@ -11,8 +11,16 @@ pub(super) struct Identities {
 }
 
 impl Identities {
+    #[inline]
     pub(super) fn read(&mut self, admitted: &Admitted<'_>) {
         self.by_block.clear();
+        let body = admitted.body();
+        if body.block_mm_infos.is_some() || !body.extra_keys.is_empty() {
+            self.read_objects(admitted);
+        }
+    }
+
+    fn read_objects(&mut self, admitted: &Admitted<'_>) {
         let body = admitted.body();
         if let Some(infos) = body.block_mm_infos {
             infos.for_each(|block, mm_hash| self.by_block.push((block, mm_hash)));

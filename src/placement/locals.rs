@@ -20,12 +20,13 @@ impl LocalHasher {
         let body = admitted.body();
         let seed = Seed::new(body.lora_name, admitted.salt());
         self.identities.read(admitted);
-        let blocks = blocks(body.token_ids, body.block_size as usize, body.bigram);
-        let blocks = blocks.take(body.block_hashes.len());
-        if self.identities.is_empty() {
+        let (block_size, count) = (body.block_size as usize, body.block_hashes.len());
+        if self.identities.is_empty() && !body.bigram && block_size > 0 {
+            let blocks = body.token_ids.chunks_exact(block_size).take(count);
             self.hashes.extend(blocks.map(|tokens| hash_tokens(tokens, seed)));
             return &self.hashes;
         }
+        let blocks = blocks(body.token_ids, block_size, body.bigram).take(count);
         for (block, tokens) in blocks.enumerate() {
             self.block.clear();
             self.block.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));

@@ -21,8 +21,16 @@ const WALK_MAX: usize = 64;
 
 impl Repeats {
     /// Refuses stores without hashes, with repeated ones, or with more tokens than they account for.
+    #[inline]
     pub(super) fn check(&mut self, body: &Body<'_>, parent: Option<EngineHash>) -> Result<(), Reason> {
         let hashes = body.block_hashes;
+        if let [hash] = hashes {
+            return match body.token_count() > body.block_size as usize {
+                _ if parent == Some(*hash) => Err(Reason::SelfReferencing),
+                true => Err(Reason::ExcessTokens),
+                false => Ok(()),
+            };
+        }
         if hashes.is_empty() {
             return Err(Reason::NoHashes);
         }

@@ -17,6 +17,7 @@ impl BlockSize {
         Self { configured, proven: false, mismatch: None }
     }
 
+    #[inline]
     pub(super) fn admit(&mut self, block_size: u32) -> Result<(), Reason> {
         if block_size == self.configured {
             self.proven = true;

@@ -18,6 +18,7 @@ enum Kind {
 }
 
 impl Kind {
+    #[inline]
     fn of(name: &str) -> Self {
         match name {
             "full_attention" | "mla_attention" | "sink_full_attention" => Self::Main,
@@ -41,6 +42,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// A stored event that names both its group and its kind teaches.
+    #[inline]
     pub(super) fn learn(&mut self, gate: &Gate<'_>) {
         let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return };
         let kind = Kind::of(kind);
@@ -51,6 +53,7 @@ impl Groups {
         }
     }
 
+    #[inline]
     pub(super) fn admit(&self, gate: &Gate<'_>) -> Result<(), Reason> {
         if let Some(kind) = gate.spec_kind {
             return match Kind::of(kind) {

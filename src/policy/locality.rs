@@ -2,6 +2,7 @@
 
 use super::Reason;
 
+#[inline]
 pub(super) fn admit(locality: Option<&str>) -> Result<(), Reason> {
     match locality {
         None | Some("LOCAL") => Ok(()),

@@ -21,8 +21,13 @@ const MEDIA: [(&str, Tier); 14] = [
     ("SHARED", Tier::External),
 ];
 
+#[inline]
 pub(super) fn tier(medium: Option<&str>) -> Result<Tier, Reason> {
     let Some(medium) = medium else { return Ok(Tier::Device) };
+    // By far the most common, and an exact comparison.
+    if medium == "GPU" {
+        return Ok(Tier::Device);
+    }
     let known = MEDIA.iter().find(|(name, _)| medium.eq_ignore_ascii_case(name));
     known.map(|&(_, tier)| tier).ok_or(Reason::UnknownMedium)
 }

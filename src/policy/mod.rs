@@ -71,6 +71,7 @@ impl Policy {
     }
 
     /// Steps 1–4 of a stored event.
+    #[inline]
     pub(crate) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
@@ -81,6 +82,7 @@ impl Policy {
     }
 
     /// Steps 1–4 of a removed event, which teaches nothing.
+    #[inline]
     pub(crate) fn admit_removed(&self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
@@ -95,6 +97,7 @@ impl Policy {
     }
 
     /// Steps 5 and 6 of a stored event that passed 1–4.
+    #[inline]
     pub(crate) fn admit_body<'e>(
         &mut self,
         tier: Tier,
@@ -124,6 +127,7 @@ impl Policy {
 }
 
 /// Steps 1–3.
+#[inline]
 fn place(gate: &Gate<'_>) -> Result<Tier, Reason> {
     ownership::admit(gate.ownership)?;
     locality::admit(gate.locality)?;

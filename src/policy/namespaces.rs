@@ -24,14 +24,15 @@ pub(crate) trait KnownBlocks {
 }
 
 /// The salt of an event with tokens.
+#[inline]
 pub(super) fn admit(
     body: &Body<'_>,
     parent: Option<EngineHash>,
     known: &impl KnownBlocks,
 ) -> Result<Option<SaltHash>, Reason> {
     let own = SaltHash::of(body.cache_salt).or_else(|| match parent {
-        None => SaltHash::of(salt_among_extra_keys(body)),
-        Some(_) => None,
+        None if !body.extra_keys.is_empty() => SaltHash::of(salt_among_extra_keys(body)),
+        _ => None,
     });
     match (own, parent) {
         (None, Some(parent)) => match known.namespace(parent) {

@@ -3,6 +3,7 @@
 use super::Reason;
 
 /// Absent means the framework itself; `kvcr` is a layer whose blocks are not the worker's cache.
+#[inline]
 pub(super) fn admit(ownership: Option<&str>) -> Result<(), Reason> {
     match ownership {
         None => Ok(()),

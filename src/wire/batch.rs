@@ -7,7 +7,7 @@ use super::event::{Event, View};
 use super::hashes::DigestHalf;
 use super::simd::Kernels;
 use super::skip::skip_value;
-use super::table::{RawDrift, Table};
+use super::table::{RawDrift, Table, mark};
 use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
 
 /// Depth of the batch's own elements.
@@ -69,12 +69,8 @@ impl Decoder {
         self.demand = Demand::default();
         self.table.clear();
         let mut check = Check {
-            walk: Walk {
-                cursor: Cursor::new(payload),
-                table: &mut self.table,
-                kernels: self.kernels,
-                demand,
-            },
+            cursor: Cursor::new(payload, 0),
+            walk: Walk { payload, table: &mut self.table, kernels: self.kernels, demand },
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -99,30 +95,27 @@ struct Envelope {
 }
 
 struct Check<'a, 't> {
+    cursor: Cursor<'a>,
     walk: Walk<'a, 't>,
     envelope: Envelope,
 }
 
 impl Check<'_, '_> {
     fn payload(&mut self) -> Result<(), WireError> {
-        let start = self.walk.cursor;
-        if let Some(elements) = self.walk.cursor.read_array()? {
+        let start = self.cursor;
+        if let Some(elements) = self.cursor.read_array()? {
             if elements < 2 {
                 return Err(start.fail(WireErrorKind::NotABatch));
             }
             self.array(elements)?;
-        } else if let Some(pairs) = self.walk.cursor.read_map()? {
+        } else if let Some(pairs) = self.cursor.read_map()? {
             self.map(pairs)?;
         } else {
             // Structure first: a scalar cut short is truncated, whatever it would have been.
-            self.walk.skip(1)?;
+            self.walk.skip(&mut self.cursor, 1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
-        if self.walk.cursor.is_empty() {
-            Ok(())
-        } else {
-            Err(self.walk.cursor.fail(WireErrorKind::TrailingBytes))
-        }
+        if self.cursor.is_empty() { Ok(()) } else { Err(self.cursor.fail(WireErrorKind::TrailingBytes)) }
     }
 
     fn array(&mut self, elements: usize) -> Result<(), WireError> {
@@ -134,7 +127,7 @@ impl Check<'_, '_> {
                 self.rank()?;
             } else {
                 self.envelope.unknown = self.envelope.unknown.saturating_add(1);
-                self.walk.skip(ELEMENT_DEPTH)?;
+                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
         }
         Ok(())
@@ -144,12 +137,12 @@ impl Check<'_, '_> {
     fn map(&mut self, pairs: usize) -> Result<(), WireError> {
         let (mut timestamp, mut events, mut ranks) = (None, None, [None; RANK_KEYS.len()]);
         for _ in 0..pairs {
-            let key = self.walk.cursor.read_text()?;
+            let key = self.cursor.read_text()?;
             if key.is_none() {
-                self.walk.skip(ELEMENT_DEPTH)?;
+                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
-            let value = Some(self.walk.cursor.offset_u32());
-            self.walk.skip(ELEMENT_DEPTH)?;
+            let value = Some(self.cursor.offset_u32());
+            self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             let rank = RANK_KEYS.iter().zip(&mut ranks).find(|(name, _)| Some(**name) == key);
             match (key, rank) {
                 (Some(b"ts"), _) => timestamp = value,
@@ -158,26 +151,26 @@ impl Check<'_, '_> {
                 _ => self.envelope.unknown = self.envelope.unknown.saturating_add(1),
             }
         }
-        let end = self.walk.cursor;
+        let end = self.cursor;
         self.rewind(timestamp, WireErrorKind::BadTimestamp)?;
         self.timestamp()?;
         self.rewind(events, WireErrorKind::BadEvents)?;
         self.events()?;
         if let Some(rank) = ranks.into_iter().flatten().next() {
-            self.walk.cursor.rewind(rank);
+            self.cursor.go(rank as usize);
             self.rank()?;
         }
-        self.walk.cursor = end;
+        self.cursor = end;
         Ok(())
     }
 
     fn rewind(&mut self, offset: Option<u32>, missing: WireErrorKind) -> Result<(), WireError> {
-        self.walk.cursor.rewind(offset.ok_or_else(|| WireError::new(0, missing))?);
+        self.cursor.go(offset.ok_or_else(|| WireError::new(0, missing))? as usize);
         Ok(())
     }
 
     fn timestamp(&mut self) -> Result<(), WireError> {
-        let Some(timestamp) = self.walk.cursor.read_number()? else {
+        let Some(timestamp) = self.cursor.read_number()? else {
             return Err(self.unless_broken(WireErrorKind::BadTimestamp));
         };
         self.envelope.timestamp = if timestamp > MILLISECONDS_FROM { timestamp / 1e3 } else { timestamp };
@@ -185,24 +178,25 @@ impl Check<'_, '_> {
     }
 
     fn events(&mut self) -> Result<(), WireError> {
-        let Some(count) = self.walk.cursor.read_array()? else {
+        let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let left = self.walk.events(count)?;
+        let (at, left) = self.walk.events(self.cursor.offset(), count)?;
+        self.cursor.go(at);
         self.envelope.left = left;
-        self.envelope.left_at = self.walk.cursor.offset_u32();
+        self.envelope.left_at = self.cursor.offset_u32();
         for _ in 0..left {
-            self.walk.skip(EVENT_DEPTH)?;
+            self.walk.skip(&mut self.cursor, EVENT_DEPTH)?;
         }
         Ok(())
     }
 
     fn rank(&mut self) -> Result<(), WireError> {
-        if self.walk.cursor.peek()? == NIL {
-            return self.walk.cursor.advance(1);
+        if self.cursor.peek()? == NIL {
+            return self.cursor.advance(1);
         }
-        let start = self.walk.cursor;
-        match self.walk.cursor.read_int()? {
+        let start = self.cursor;
+        match self.cursor.read_int()? {
             Some(Int::Negative(_)) => self.envelope.negative_rank = true,
             Some(int) => {
                 let rank = int.to_u32().ok_or_else(|| start.fail(WireErrorKind::BadRank))?;
@@ -215,9 +209,9 @@ impl Check<'_, '_> {
 
     /// The error of a wrong value here, or what is wrong with its structure.
     fn unless_broken(&self, kind: WireErrorKind) -> WireError {
-        let mut ahead = self.walk.cursor;
+        let mut ahead = self.cursor;
         match skip_value(&mut ahead, ELEMENT_DEPTH, self.walk.kernels) {
-            Ok(()) => self.walk.cursor.fail(kind),
+            Ok(()) => self.cursor.fail(kind),
             Err(error) => error,
         }
     }
@@ -269,6 +263,11 @@ impl Batch<'_> {
     }
 
     /// The next event, in wire order.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the event is a large view: inlined, only what is used of it is made"
+    )]
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.next >= self.decoder.table.events.len() {
             self.refill()?;
@@ -293,6 +292,7 @@ impl Batch<'_> {
     }
 
     /// Walks on where the full table ended.
+    #[cold]
     fn refill(&mut self) -> Option<()> {
         if self.envelope.left == 0 {
             return None;
@@ -301,16 +301,16 @@ impl Batch<'_> {
         self.drift_start = 0;
         self.decoder.table.clear();
         let mut walk = Walk {
-            cursor: Cursor::at(self.payload, self.envelope.left_at),
+            payload: self.payload,
             table: &mut self.decoder.table,
             kernels: self.decoder.kernels,
             demand: self.decoder.demand.tokens(),
         };
-        let left = walk.events(self.envelope.left);
-        let left_at = walk.cursor.offset_u32();
-        debug_assert!(left.is_ok(), "structure was checked");
-        self.envelope.left = left.unwrap_or_default();
-        self.envelope.left_at = left_at;
+        let walked = walk.events(self.envelope.left_at as usize, self.envelope.left);
+        debug_assert!(walked.is_ok(), "structure was checked");
+        let (at, left) = walked.unwrap_or_default();
+        self.envelope.left = left;
+        self.envelope.left_at = mark(at);
         Some(())
     }
 }

@@ -1,14 +1,18 @@
 //! Checked forward reads over a payload: the only code that moves a position.
+//!
+//! Hot loops keep a cursor of their own, in registers; everything they call with it is inlined or takes it by value.
+
+#![expect(clippy::inline_always, reason = "a call that is not inlined puts the position in memory")]
 
 use super::error::{WireError, WireErrorKind};
 use super::marker::{self, Kind};
 
-/// What is left of a payload. Offsets are worked out from lengths, on cold paths only.
+/// A position in a payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     payload: &'a [u8],
-    /// Always a suffix of `payload`.
-    rest: &'a [u8],
+    /// `at <= payload.len()`.
+    at: usize,
 }
 
 /// An integer of any width, before it meets its field.
@@ -36,63 +40,75 @@ impl Int {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) const fn new(payload: &'a [u8]) -> Self {
-        Self { payload, rest: payload }
+    #[inline(always)]
+    pub(super) const fn new(payload: &'a [u8], at: usize) -> Self {
+        Self { payload, at }
     }
 
-    /// A cursor at `offset`; at the end if that lies beyond the payload.
-    pub(super) fn at(payload: &'a [u8], offset: u32) -> Self {
-        Self { payload, rest: payload.get(offset as usize..).unwrap_or_default() }
+    #[inline(always)]
+    pub(super) const fn payload(&self) -> &'a [u8] {
+        self.payload
     }
 
-    #[inline]
-    pub(super) const fn rest(&self) -> &'a [u8] {
-        self.rest
+    /// What is left.
+    #[inline(always)]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.payload.get(self.at..).unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) const fn offset(&self) -> usize {
-        self.payload.len().saturating_sub(self.rest.len())
+        self.at
     }
 
     /// The offset as stored in event tables; payloads of 4 GiB and more are refused at the door.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "payload length fits u32, checked at the door")]
     pub(super) const fn offset_u32(&self) -> u32 {
-        self.offset() as u32
+        self.at as u32
+    }
+
+    /// Goes to an offset found before.
+    #[inline(always)]
+    pub(super) const fn go(&mut self, at: usize) {
+        self.at = at;
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.rest.is_empty()
+        self.at >= self.payload.len()
     }
 
-    #[cold]
-    #[inline(never)]
+    /// The error of what is here. Inlined down to two numbers: a position whose address is taken would not stay in
+    /// registers.
+    #[inline(always)]
     pub(super) fn fail(&self, kind: WireErrorKind) -> WireError {
-        WireError::new(self.offset(), kind)
+        WireError::new(self.at, kind)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&self) -> Result<u8, WireError> {
-        self.rest.first().copied().ok_or_else(|| self.fail(WireErrorKind::Truncated))
+        match self.payload.get(self.at) {
+            Some(&marker) => Ok(marker),
+            None => Err(self.fail(WireErrorKind::Truncated)),
+        }
     }
 
     /// Steps over `bytes`; on failure the position stays, so that it names the value cut short.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(&mut self, bytes: usize) -> Result<(), WireError> {
-        self.rest = self.rest.get(bytes..).ok_or_else(|| self.fail(WireErrorKind::Truncated))?;
-        Ok(())
-    }
-
-    /// Goes back (or on) to `offset`.
-    pub(super) fn rewind(&mut self, offset: u32) {
-        *self = Self::at(self.payload, offset);
+        match self.at.checked_add(bytes) {
+            Some(end) if end <= self.payload.len() => {
+                self.at = end;
+                Ok(())
+            }
+            _ => Err(self.fail(WireErrorKind::Truncated)),
+        }
     }
 
     /// Big-endian length of `N` bytes behind the marker; position unchanged.
-    #[inline]
+    #[inline(always)]
     fn peek_length<const N: usize>(&self) -> Result<usize, WireError> {
-        let Some(bytes) = self.rest.get(1..).and_then(<[u8]>::first_chunk::<N>) else {
+        let Some(bytes) = self.rest().get(1..).and_then(<[u8]>::first_chunk::<N>) else {
             return Err(self.fail(WireErrorKind::Truncated));
         };
         Ok(bytes.iter().fold(0, |length, &byte| (length << 8) | usize::from(byte)))
@@ -100,7 +116,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads the header of an array, giving its element count; `None` (position unchanged) if it is none.
     /// A count beyond the bytes left is refused at once, as every element takes at least one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_array(&mut self) -> Result<Option<usize>, WireError> {
         let (count, header) = match self.peek()? {
             marker @ 0x90..=0x9f => (usize::from(marker & 0x0f), 1),
@@ -112,7 +128,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the header of a map, giving its pair count; as `read_array` otherwise.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_map(&mut self) -> Result<Option<usize>, WireError> {
         let (pairs, header) = match self.peek()? {
             marker @ 0x80..=0x8f => (usize::from(marker & 0x0f), 1),
@@ -123,19 +139,20 @@ impl<'a> Cursor<'a> {
         self.open(pairs.saturating_mul(2), header).map(|elements| elements.map(|elements| elements / 2))
     }
 
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, elements: usize, header: usize) -> Result<Option<usize>, WireError> {
-        match self.rest.get(header..) {
-            Some(body) if elements <= body.len() => {
-                self.rest = body;
-                Ok(Some(elements))
-            }
-            _ => Err(self.fail(WireErrorKind::Truncated)),
+        // `header` is at most 5, and `at` within a slice.
+        let body = self.at.wrapping_add(header);
+        if self.payload.len().checked_sub(body).is_some_and(|left| elements <= left) {
+            self.at = body;
+            Ok(Some(elements))
+        } else {
+            Err(self.fail(WireErrorKind::Truncated))
         }
     }
 
     /// Reads the bytes of a str or bin value; `None` (position unchanged) if it is neither.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_text(&mut self) -> Result<Option<&'a [u8]>, WireError> {
         let (length, header) = match self.peek()? {
             marker @ 0xa0..=0xbf => (usize::from(marker & 0x1f), 1),
@@ -144,9 +161,12 @@ impl<'a> Cursor<'a> {
             0xdb | 0xc6 => (self.peek_length::<4>()?, 5),
             _ => return Ok(None),
         };
-        match self.rest.get(header..).and_then(|body| body.split_at_checked(length)) {
-            Some((text, rest)) => {
-                self.rest = rest;
+        // `header` is at most 5, `length` below 2^32, and `at` within a slice.
+        let start = self.at.wrapping_add(header);
+        let end = start.saturating_add(length);
+        match self.payload.get(start..end) {
+            Some(text) => {
+                self.at = end;
                 Ok(Some(text))
             }
             None => Err(self.fail(WireErrorKind::Truncated)),
@@ -154,7 +174,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer of any width and sign; `None` (position unchanged) if it is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_int(&mut self) -> Result<Option<Int>, WireError> {
         let marker = self.peek()?;
         let value = match marker {
@@ -196,9 +216,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek_body<const N: usize>(&self) -> Result<[u8; N], WireError> {
-        match self.rest.get(1..).and_then(<[u8]>::first_chunk::<N>) {
+        match self.rest().get(1..).and_then(<[u8]>::first_chunk::<N>) {
             Some(body) => Ok(*body),
             None => Err(self.fail(WireErrorKind::Truncated)),
         }

@@ -1,13 +1,15 @@
 //! One event as a borrowed view, looked into in two stages so that a filtered event costs no more than it must.
 
+#![expect(clippy::inline_always, reason = "views are large: inlined, only what is used of them is ever made")]
+
 use super::batch::Demand;
-use super::cursor::Cursor;
+use super::cursor::{Cursor, Int};
 use super::error::{EventError, EventErrorKind, Field};
 use super::extra_keys::{BlockMmInfos, ExtraKeys};
 use super::hashes::{self, DigestHalf};
 use super::simd::Kernels;
 use super::table::{List, RawDrift, RawEvent, Run, Shape, Tag, mark};
-use super::{sound, tokens};
+use super::{sound, text, tokens};
 use crate::ids::EngineHash;
 
 /// What all events share: where they are and what the walk noted.
@@ -40,8 +42,8 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
+    #[inline(always)]
     pub(super) fn new(view: View<'e>) -> Self {
-        let fail = |kind| Self::Malformed(EventError::new(view.raw.offset, kind, Field::Type));
         match view.raw.tag {
             Tag::Stored => {
                 view.demand.offered = view.demand.offered.saturating_add(1);
@@ -49,12 +51,23 @@ impl<'e> Event<'e> {
             }
             Tag::Removed => Event::Removed(Removed(view)),
             Tag::Cleared => Event::Cleared(Cleared(view)),
+            Tag::Unknown | Tag::Broken | Tag::Short | Tag::NotAnEvent => Self::other(&view),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other(view: &View<'e>) -> Self {
+        let fail = |kind| Self::Malformed(EventError::new(view.raw.offset, kind, Field::Type));
+        match view.raw.tag {
             Tag::Unknown => match view.text(Field::Type) {
                 Ok(tag) => Event::Unknown(tag.unwrap_or_default()),
                 Err(error) => Event::Malformed(error),
             },
-            Tag::Broken | Tag::Short => fail(EventErrorKind::Missing),
             Tag::NotAnEvent => fail(EventErrorKind::NotAnEvent),
+            Tag::Broken | Tag::Short | Tag::Stored | Tag::Removed | Tag::Cleared => {
+                fail(EventErrorKind::Missing)
+            }
         }
     }
 }
@@ -134,24 +147,43 @@ pub enum Drift<'e> {
 }
 
 impl<'e> View<'e> {
+    #[inline(always)]
     fn cursor(&self, field: Field) -> Option<Cursor<'e>> {
-        self.raw.field(field).map(|offset| Cursor::at(self.payload, offset))
+        self.raw.field(field).map(|offset| Cursor::new(self.payload, offset as usize))
     }
 
+    #[inline(always)]
     fn text(&self, field: Field) -> Result<Option<&'e str>, EventError> {
-        let Some(mut cursor) = self.cursor(field) else { return Ok(None) };
-        let fail = |kind| EventError::new(self.raw.field(field).unwrap_or_default(), kind, field);
-        let bytes = sound(cursor.read_text()).ok_or_else(|| fail(EventErrorKind::WrongType))?;
-        std::str::from_utf8(bytes).map(Some).map_err(|_| fail(EventErrorKind::BadUtf8))
+        match self.cursor(field) {
+            None => Ok(None),
+            Some(mut cursor) => match sound(cursor.read_text()).map(text) {
+                Some(Ok(text)) => Ok(Some(text)),
+                Some(Err(_)) => Err(self.fail(EventErrorKind::BadUtf8, field)),
+                None => Err(self.fail(EventErrorKind::WrongType, field)),
+            },
+        }
     }
 
+    #[inline(always)]
     fn uint(&self, field: Field) -> Result<Option<u32>, EventError> {
-        let Some(mut cursor) = self.cursor(field) else { return Ok(None) };
-        let fail = |kind| EventError::new(self.raw.field(field).unwrap_or_default(), kind, field);
-        let int = sound(cursor.read_int()).ok_or_else(|| fail(EventErrorKind::WrongType))?;
-        int.to_u32().map(Some).ok_or_else(|| fail(EventErrorKind::OutOfRange))
+        match self.cursor(field) {
+            None => Ok(None),
+            Some(mut cursor) => match sound(cursor.read_int()).map(Int::to_u32) {
+                Some(Some(value)) => Ok(Some(value)),
+                Some(None) => Err(self.fail(EventErrorKind::OutOfRange, field)),
+                None => Err(self.fail(EventErrorKind::WrongType, field)),
+            },
+        }
     }
 
+    /// The error of a field's value.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, kind: EventErrorKind, field: Field) -> EventError {
+        EventError::new(self.raw.field(field).unwrap_or_default(), kind, field)
+    }
+
+    #[inline(always)]
     fn gate(&self) -> Result<Gate<'e>, EventError> {
         Ok(Gate {
             ownership: self.text(Field::Ownership)?,
@@ -163,15 +195,23 @@ impl<'e> View<'e> {
         })
     }
 
+    #[cold]
     fn missing(&self, field: Field) -> EventError {
         EventError::new(self.raw.offset, EventErrorKind::Missing, field)
     }
 
     /// The event's hashes as a run of `self.hashes`.
+    #[inline(always)]
     fn block_hashes(&mut self) -> Result<Run, EventError> {
         if let List::Decoded(run) = self.raw.hashes {
             return Ok(run);
         }
+        self.read_block_hashes()
+    }
+
+    /// The same from the payload.
+    #[inline(never)]
+    fn read_block_hashes(&mut self) -> Result<Run, EventError> {
         let Some(mut cursor) = self.cursor(Field::BlockHashes) else {
             return Err(self.missing(Field::BlockHashes));
         };
@@ -181,28 +221,34 @@ impl<'e> View<'e> {
     }
 
     /// The event's tokens as a run of `self.tokens`, and whether they came as pairs.
+    #[inline(always)]
     fn token_ids(&mut self) -> Result<(Run, bool), EventError> {
         match self.raw.tokens {
             List::Decoded(run) => Ok((run, false)),
             List::Pairs(run) => Ok((run, true)),
             List::Absent if self.raw.present.contains(Field::TokenIds) => Ok((Run::default(), false)),
             List::Absent => Err(self.missing(Field::TokenIds)),
-            List::Unread => {
-                let Some(mut cursor) = self.cursor(Field::TokenIds) else {
-                    return Err(self.missing(Field::TokenIds));
-                };
-                let start = mark(self.tokens.len());
-                let pairs = tokens::read_list(&mut cursor, self.kernels, self.tokens)?;
-                Ok((Run { start, end: mark(self.tokens.len()) }, pairs))
-            }
+            List::Unread => self.read_token_ids(),
         }
     }
 
+    /// The same from the payload.
+    #[inline(never)]
+    fn read_token_ids(&mut self) -> Result<(Run, bool), EventError> {
+        let Some(mut cursor) = self.cursor(Field::TokenIds) else {
+            return Err(self.missing(Field::TokenIds));
+        };
+        let start = mark(self.tokens.len());
+        let pairs = tokens::read_list(&mut cursor, self.kernels, self.tokens)?;
+        Ok((Run { start, end: mark(self.tokens.len()) }, pairs))
+    }
+
+    #[inline(always)]
     fn drift(&self) -> impl Iterator<Item = Drift<'e>> {
         let payload = self.payload;
         self.drift.iter().map(move |drift| match *drift {
             RawDrift::Key(offset) => {
-                let key = sound(Cursor::at(payload, offset).read_text());
+                let key = sound(Cursor::new(payload, offset as usize).read_text());
                 Drift::Key(key.and_then(|key| std::str::from_utf8(key).ok()))
             }
             RawDrift::Slot(slot) => Drift::Slot(slot),
@@ -215,11 +261,13 @@ macro_rules! shared {
         impl<'e> $event<'e> {
             /// How the event was written.
             #[must_use]
+            #[inline(always)]
             pub fn shape(&self) -> Shape {
                 self.0.raw.shape
             }
 
             /// What no known producer version sends.
+            #[inline(always)]
             pub fn drift(&self) -> impl Iterator<Item = Drift<'e>> {
                 self.0.drift()
             }
@@ -234,6 +282,7 @@ impl<'e> Stored<'e> {
     ///
     /// # Errors
     /// If one of its fields has the wrong type, is out of range, or is not UTF-8.
+    #[inline(always)]
     pub fn gate(&self) -> Result<Gate<'e>, EventError> {
         self.0.gate()
     }
@@ -242,12 +291,13 @@ impl<'e> Stored<'e> {
     ///
     /// # Errors
     /// If a used field is malformed, or a required one missing.
+    #[inline(always)]
     pub fn body(&mut self) -> Result<Body<'_>, EventError> {
         let view = &mut self.0;
         view.demand.wanted = view.demand.wanted.saturating_add(1);
         let hashes = view.block_hashes()?;
         let parent_block_hash = match view.cursor(Field::ParentBlockHash) {
-            Some(mut cursor) => Some(hashes::read(&mut cursor, view.digest, Field::ParentBlockHash)?),
+            Some(cursor) => Some(hashes::read_one(cursor, view.digest, Field::ParentBlockHash)?),
             None => None,
         };
         let (tokens, bigram) = view.token_ids()?;
@@ -280,6 +330,7 @@ impl<'e> Removed<'e> {
     ///
     /// # Errors
     /// If one of its fields has the wrong type, is out of range, or is not UTF-8.
+    #[inline(always)]
     pub fn gate(&self) -> Result<Gate<'e>, EventError> {
         self.0.gate()
     }
@@ -288,6 +339,7 @@ impl<'e> Removed<'e> {
     ///
     /// # Errors
     /// If the list is missing or malformed.
+    #[inline(always)]
     pub fn block_hashes(&mut self) -> Result<&[EngineHash], EventError> {
         let run = self.0.block_hashes()?;
         Ok(run.of(self.0.hashes))

@@ -29,15 +29,29 @@ pub struct ExtraKeys<'a> {
 
 impl<'a> ExtraKeys<'a> {
     /// Checks the list whose header is next.
+    #[inline]
     pub(super) fn check(list: Option<Cursor<'a>>, kernels: Kernels) -> Result<Self, EventError> {
-        let this = Self { entries: list, kernels };
-        let Some(mut cursor) = list else { return Ok(this) };
+        match list {
+            None => Ok(Self { entries: None, kernels }),
+            Some(list) => Self::check_entries(list, kernels),
+        }
+    }
+
+    fn check_entries(mut cursor: Cursor<'a>, kernels: Kernels) -> Result<Self, EventError> {
+        let this = Self { entries: Some(cursor), kernels };
         for _ in 0..open(&mut cursor, Field::ExtraKeys)?.unwrap_or_default() {
             for _ in 0..open(&mut cursor, Field::ExtraKeys)?.unwrap_or_default() {
                 item(&mut cursor, kernels)?;
             }
         }
         Ok(this)
+    }
+
+    /// Whether there are none at all.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_none()
     }
 
     /// Calls `each` with every identifying item, and the index of its block.

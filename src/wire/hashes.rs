@@ -28,12 +28,24 @@ impl DigestHalf {
     }
 }
 
-/// Reads one hash.
-pub(super) fn read(
-    cursor: &mut Cursor<'_>,
+/// The hash here.
+#[inline]
+pub(super) fn read_one(
+    cursor: Cursor<'_>,
     digest: DigestHalf,
     field: Field,
 ) -> Result<EngineHash, EventError> {
+    // Nearly every hash is a full-width integer.
+    if let Some((&[0xcf | 0xd3, hash @ ..], _)) = cursor.rest().split_first_chunk::<9>() {
+        return Ok(EngineHash(u64::from_be_bytes(hash)));
+    }
+    let mut cursor = cursor;
+    read(&mut cursor, digest, field)
+}
+
+/// Reads one hash.
+#[inline(never)]
+fn read(cursor: &mut Cursor<'_>, digest: DigestHalf, field: Field) -> Result<EngineHash, EventError> {
     if let Some(int) = sound(cursor.read_int()) {
         return Ok(EngineHash(int.bits()));
     }

@@ -36,38 +36,45 @@ fn field_of(key: &[u8]) -> Option<Field> {
 }
 
 /// Walks a map event of `pairs` pairs, header already read.
-pub(super) fn walk(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, pairs: usize) -> Result<(), WireError> {
+#[inline]
+pub(super) fn walk(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
+    raw: &mut RawEvent,
+    pairs: usize,
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for _ in 0..pairs {
-        let at = walk.cursor.offset_u32();
-        let Some(key) = walk.cursor.read_text()? else {
-            walk.drift(RawDrift::Key(at));
-            walk.skip(FIELD_DEPTH)?;
-            walk.skip(FIELD_DEPTH)?;
+        let start = at.offset_u32();
+        let Some(key) = at.read_text()? else {
+            walk.drift(RawDrift::Key(start));
+            walk.skip(&mut at, FIELD_DEPTH)?;
+            walk.skip(&mut at, FIELD_DEPTH)?;
             continue;
         };
         match field_of(key) {
             Some(Field::Type) => {
                 raw.present.insert(Field::Type);
-                raw.set(Field::Type, walk.cursor.offset_u32());
-                raw.tag = match walk.cursor.read_text()? {
+                raw.set(Field::Type, at.offset_u32());
+                raw.tag = match at.read_text()? {
                     Some(name) => Tag::of(name),
                     None => {
-                        walk.skip(FIELD_DEPTH)?;
+                        walk.skip(&mut at, FIELD_DEPTH)?;
                         Tag::Broken
                     }
                 };
             }
-            Some(Field::BlockHashes) => walk.block_hashes(raw)?,
-            Some(Field::TokenIds) => walk.token_ids(raw)?,
-            Some(field) => walk.field(raw, field)?,
+            Some(Field::BlockHashes) => walk.block_hashes(&mut at, raw)?,
+            Some(Field::TokenIds) => walk.token_ids(&mut at, raw)?,
+            Some(field) => walk.field(&mut at, raw, field)?,
             None => {
-                walk.drift(RawDrift::Key(at));
-                walk.skip(FIELD_DEPTH)?;
+                walk.drift(RawDrift::Key(start));
+                walk.skip(&mut at, FIELD_DEPTH)?;
             }
         }
     }
     raw.shape = Shape::Map(raw.present);
-    Ok(())
+    Ok(at.offset())
 }
 
 #[cfg(test)]

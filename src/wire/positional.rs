@@ -3,11 +3,13 @@
 //! Sent by vLLM ≤ 0.23.0 and SGLang ≤ 0.5.19. Stored: tag, hashes, parent, tokens, block size, lora id, medium,
 //! lora name (SGLang 0.5.18–0.5.19: a map with `cache_salt`), extra keys, tail. Removed: tag, hashes, medium, tail.
 
+use std::ops::Range;
+
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::marker::Kind;
 use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
-use super::walk::{FIELD_DEPTH, Walk};
+use super::walk::{FIELD_DEPTH, NIL, Walk};
 
 /// Elements a tuple needs, tag included.
 const STORED_MIN: usize = 5;
@@ -22,167 +24,180 @@ const TAIL: [Field; 5] =
     [Field::GroupIdx, Field::SpecKind, Field::SlidingWindow, Field::Locality, Field::Ownership];
 
 /// Walks a tuple event of `count` elements, header already read.
-pub(super) fn walk(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+#[inline]
+pub(super) fn walk(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
+    raw: &mut RawEvent,
+    count: usize,
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     raw.shape = Shape::Tuple(mark(count));
-    let Some(rest) = count.checked_sub(1) else { return Ok(()) };
-    let at = walk.cursor.offset_u32();
-    let Some(name) = walk.cursor.read_text()? else {
-        return skip_elements(walk, count);
+    let Some(rest) = count.checked_sub(1) else { return Ok(at.offset()) };
+    let start = at.offset_u32();
+    let Some(name) = at.read_text()? else {
+        return skip_elements(walk, at.offset(), count);
     };
-    raw.set(Field::Type, at);
+    raw.set(Field::Type, start);
     raw.tag = Tag::of(name);
     match raw.tag {
         Tag::Stored if count < STORED_MIN => raw.tag = Tag::Short,
         Tag::Removed if count < REMOVED_MIN => raw.tag = Tag::Short,
-        Tag::Stored => return stored(walk, raw, count),
-        Tag::Removed => return removed(walk, raw, count),
-        Tag::Cleared => return cleared(walk, raw, count),
+        Tag::Stored => return stored(walk, at.offset(), raw, count),
+        Tag::Removed => return removed(walk, at.offset(), raw, count),
+        Tag::Cleared => return cleared(walk, at.offset(), raw, count),
         Tag::Unknown | Tag::Broken | Tag::NotAnEvent | Tag::Short => {}
     }
-    skip_elements(walk, rest)
+    skip_elements(walk, at.offset(), rest)
 }
 
-fn skip_elements(walk: &mut Walk<'_, '_>, count: usize) -> Result<(), WireError> {
+#[cold]
+fn skip_elements(walk: &Walk<'_, '_>, at: usize, count: usize) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for _ in 0..count {
-        walk.skip(FIELD_DEPTH)?;
+        walk.skip(&mut at, FIELD_DEPTH)?;
     }
-    Ok(())
+    Ok(at.offset())
 }
 
-fn stored(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
-    walk.block_hashes(raw)?;
-    walk.field(raw, Field::ParentBlockHash)?;
-    walk.token_ids(raw)?;
-    walk.field(raw, Field::BlockSize)?;
+#[inline]
+fn stored(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
+    walk.block_hashes(&mut at, raw)?;
+    walk.field(&mut at, raw, Field::ParentBlockHash)?;
+    walk.token_ids(&mut at, raw)?;
+    walk.field(&mut at, raw, Field::BlockSize)?;
     for slot in STORED_MIN..count.min(STORED_TAIL) {
         match slot {
-            5 => walk.field(raw, Field::LoraId)?,
-            6 => walk.field(raw, Field::Medium)?,
-            7 if walk.cursor.peek_kind()? == Kind::Map => metadata(walk, raw)?,
-            7 => walk.field(raw, Field::LoraName)?,
-            _ => walk.field(raw, Field::ExtraKeys)?,
+            5 => walk.field(&mut at, raw, Field::LoraId)?,
+            6 => walk.field(&mut at, raw, Field::Medium)?,
+            7 if at.peek_kind()? == Kind::Map => at.go(metadata(walk, at.offset(), raw)?),
+            7 => walk.field(&mut at, raw, Field::LoraName)?,
+            _ => walk.field(&mut at, raw, Field::ExtraKeys)?,
         }
     }
-    if count > STORED_TAIL { tail(walk, raw, STORED_TAIL..count) } else { Ok(()) }
+    if count > STORED_TAIL { tail(walk, at.offset(), raw, STORED_TAIL..count) } else { Ok(at.offset()) }
 }
 
-fn removed(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
-    walk.block_hashes(raw)?;
+#[inline]
+fn removed(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
+    walk.block_hashes(&mut at, raw)?;
     if count > REMOVED_MIN {
-        walk.field(raw, Field::Medium)?;
+        walk.field(&mut at, raw, Field::Medium)?;
     }
-    if count > REMOVED_TAIL { tail(walk, raw, REMOVED_TAIL..count) } else { Ok(()) }
+    if count > REMOVED_TAIL { tail(walk, at.offset(), raw, REMOVED_TAIL..count) } else { Ok(at.offset()) }
 }
 
 /// `kvcr` in slot 1 is the ownership; anything else there, and more, is tolerated.
-fn cleared(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, count: usize) -> Result<(), WireError> {
+#[cold]
+fn cleared(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for slot in 1..count {
-        let mut ahead = walk.cursor;
+        let mut ahead = at;
         if slot == 1 && ahead.read_text()? == Some(b"kvcr") {
-            walk.field(raw, Field::Ownership)?;
+            walk.field(&mut at, raw, Field::Ownership)?;
         } else {
             walk.drift(RawDrift::Slot(mark(slot)));
-            walk.skip(FIELD_DEPTH)?;
+            walk.skip(&mut at, FIELD_DEPTH)?;
         }
     }
-    Ok(())
+    Ok(at.offset())
 }
 
 /// SGLang's metadata map: its `cache_salt` counts, its other keys are ignored.
-fn metadata(walk: &mut Walk<'_, '_>, raw: &mut RawEvent) -> Result<(), WireError> {
-    let pairs = walk.cursor.read_map()?.unwrap_or_default();
+fn metadata(walk: &Walk<'_, '_>, at: usize, raw: &mut RawEvent) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
+    let pairs = at.read_map()?.unwrap_or_default();
     let depth = FIELD_DEPTH.saturating_add(1);
     for _ in 0..pairs {
-        match walk.cursor.read_text()? {
-            Some(b"cache_salt") => walk.field_at(raw, Field::CacheSalt, depth)?,
-            Some(_) => walk.skip(depth)?,
-            None => {
-                walk.skip(depth)?;
-                walk.skip(depth)?;
+        match at.read_text()? {
+            Some(b"cache_salt") => {
+                raw.set(Field::CacheSalt, if at.peek()? == NIL { 0 } else { at.offset_u32() });
             }
+            Some(_) => {}
+            None => walk.skip(&mut at, depth)?,
         }
+        walk.skip(&mut at, depth)?;
     }
-    Ok(())
+    Ok(at.offset())
 }
 
 /// Walks the tail, whose elements have these indexes, and decides its layout.
-fn tail(walk: &mut Walk<'_, '_>, raw: &mut RawEvent, slots: std::ops::Range<usize>) -> Result<(), WireError> {
-    let mut slots = slots;
-    if raw.tag == Tag::Stored && walk.cursor.peek_kind()? == Kind::Array {
-        walk.field(raw, Field::BlockMmInfos)?;
+fn tail(
+    walk: &mut Walk<'_, '_>,
+    at: usize,
+    raw: &mut RawEvent,
+    mut slots: Range<usize>,
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
+    if raw.tag == Tag::Stored && at.peek_kind()? == Kind::Array {
+        walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let (start, drift) = (walk.cursor, walk.table.drift.len());
+    let (start, drift) = (at.offset(), walk.table.drift.len());
     // First assume the layout; fall back to types at the first element that does not fit.
-    let mut layout = *raw;
-    let mut fits = true;
+    let before = *raw;
     for (position, slot) in slots.clone().enumerate() {
         match TAIL.get(position) {
-            Some(&field) if fits_slot(&walk.cursor, field)? => walk.field(&mut layout, field)?,
+            Some(&field) if fits_slot(at, field)? => walk.field(&mut at, raw, field)?,
             Some(_) => {
-                fits = false;
-                break;
+                *raw = before;
+                walk.table.drift.truncate(drift);
+                return by_type(walk, start, raw, slots);
             }
             None => {
                 walk.drift(RawDrift::Slot(mark(slot)));
-                walk.skip(FIELD_DEPTH)?;
+                walk.skip(&mut at, FIELD_DEPTH)?;
             }
         }
     }
-    if fits {
-        *raw = layout;
-        return Ok(());
-    }
-    walk.cursor = start;
-    walk.table.drift.truncate(drift);
-    by_type(walk, raw, slots)
+    Ok(at.offset())
 }
 
-fn fits_slot(cursor: &Cursor<'_>, field: Field) -> Result<bool, WireError> {
-    let kind = cursor.peek_kind()?;
+#[inline]
+fn fits_slot(at: Cursor<'_>, field: Field) -> Result<bool, WireError> {
+    let kind = at.peek_kind()?;
     if matches!(field, Field::GroupIdx | Field::SlidingWindow) {
-        return Ok(kind == Kind::Nil || is_u32(cursor)?);
+        return Ok(kind == Kind::Nil || is_u32(at)?);
     }
     Ok(matches!(kind, Kind::Nil | Kind::Str | Kind::Bin))
 }
 
-fn is_u32(cursor: &Cursor<'_>) -> Result<bool, WireError> {
-    let mut ahead = *cursor;
-    Ok(ahead.read_int()?.is_some_and(|int| int.to_u32().is_some()))
+#[inline]
+fn is_u32(mut at: Cursor<'_>) -> Result<bool, WireError> {
+    Ok(at.read_int()?.is_some_and(|int| int.to_u32().is_some()))
 }
 
 /// First u32 = group, second = window, last string = kind, array = multimodal infos; the rest is drift.
+#[cold]
 fn by_type(
     walk: &mut Walk<'_, '_>,
+    at: usize,
     raw: &mut RawEvent,
-    slots: std::ops::Range<usize>,
-) -> Result<(), WireError> {
+    slots: Range<usize>,
+) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
     for slot in slots {
-        let kind = walk.cursor.peek_kind()?;
+        let kind = at.peek_kind()?;
         let field = match kind {
             Kind::Str | Kind::Bin => Some(Field::SpecKind),
             Kind::Array if raw.tag == Tag::Stored => Some(Field::BlockMmInfos),
-            Kind::Int if is_u32(&walk.cursor)? => {
-                [Field::GroupIdx, Field::SlidingWindow].into_iter().find(|&f| raw.field(f).is_none())
+            Kind::Int if is_u32(at)? => {
+                [Field::GroupIdx, Field::SlidingWindow].into_iter().find(|&field| raw.field(field).is_none())
             }
-            Kind::Nil
-            | Kind::Bool
-            | Kind::Int
-            | Kind::Float
-            | Kind::Array
-            | Kind::Map
-            | Kind::Ext
-            | Kind::Reserved => None,
+            Kind::Nil | Kind::Bool | Kind::Int | Kind::Float | Kind::Array | Kind::Map => None,
+            Kind::Ext | Kind::Reserved => None,
         };
         match field {
-            Some(field) => walk.field(raw, field)?,
+            Some(field) => walk.field(&mut at, raw, field)?,
             None => {
                 if kind != Kind::Nil {
                     walk.drift(RawDrift::Slot(mark(slot)));
                 }
-                walk.skip(FIELD_DEPTH)?;
+                walk.skip(&mut at, FIELD_DEPTH)?;
             }
         }
     }
-    Ok(())
+    Ok(at.offset())
 }

@@ -12,20 +12,27 @@ pub(super) const DEPTH_MAX: usize = 64;
 const RUN_MIN: usize = 8;
 
 /// Steps over one value. `depth` is the depth a container here would have.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "keeps the caller's position in registers")]
 pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
     match fixed_bytes(cursor.peek()?) {
-        0 => skip_long(cursor, depth, kernels),
+        0 => {
+            cursor.go(skip_long(cursor.payload(), cursor.offset(), depth, kernels)?);
+            Ok(())
+        }
         bytes => cursor.advance(bytes),
     }
 }
 
-fn skip_long(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
+/// Steps over the value at `at`; gives where it ends.
+#[inline(never)]
+fn skip_long(payload: &[u8], at: usize, depth: usize, kernels: Kernels) -> Result<usize, WireError> {
+    let mut cursor = Cursor::new(payload, at);
     // Elements left in each open container, outermost first; `0 < open[i]` for all `i < level`.
     let mut open = [0_usize; DEPTH_MAX];
     let mut level = 0;
     loop {
-        let inside = step(cursor, depth.saturating_add(level), kernels)?;
+        let inside = step(&mut cursor, depth.saturating_add(level), kernels)?;
         if inside > 0 {
             // `step` refuses containers deeper than DEPTH_MAX, so there is always room.
             if let Some(slot) = open.get_mut(level) {
@@ -35,8 +42,8 @@ fn skip_long(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<
             continue;
         }
         loop {
-            let Some(top) = level.checked_sub(1) else { return Ok(()) };
-            let Some(left) = open.get_mut(top) else { return Ok(()) };
+            let Some(top) = level.checked_sub(1) else { return Ok(cursor.offset()) };
+            let Some(left) = open.get_mut(top) else { return Ok(cursor.offset()) };
             *left = left.saturating_sub(1);
             if *left > 0 {
                 break;

@@ -60,11 +60,13 @@ pub(super) enum Tag {
 }
 
 impl Tag {
+    #[inline]
     pub(super) fn of(name: &[u8]) -> Self {
-        match name {
-            b"BlockStored" => Self::Stored,
-            b"BlockRemoved" => Self::Removed,
-            b"AllBlocksCleared" => Self::Cleared,
+        // Comparisons with constants of the name's length are a load or two each.
+        match name.len() {
+            11 if name == b"BlockStored" => Self::Stored,
+            12 if name == b"BlockRemoved" => Self::Removed,
+            16 if name == b"AllBlocksCleared" => Self::Cleared,
             _ => Self::Unknown,
         }
     }

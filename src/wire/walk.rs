@@ -1,5 +1,7 @@
 //! One walk over the events of a payload into the table: checks structure, notes where fields are.
 
+#![expect(clippy::inline_always, reason = "a call that is not inlined puts the position in memory")]
+
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::simd::Kernels;
@@ -16,12 +18,11 @@ const PAIR: u8 = 0x92;
 /// Marker of nil.
 pub(super) const NIL: u8 = 0xc0;
 
-/// The walk's state: a position, and what it fills.
+/// What a walk reads and fills, and how. The position is passed beside it, so that it can stay in registers.
 pub(super) struct Walk<'a, 't> {
-    pub(super) cursor: Cursor<'a>,
+    pub(super) payload: &'a [u8],
     pub(super) table: &'t mut Table,
     pub(super) kernels: Kernels,
-    /// Whether token lists are decoded on the way or passed over.
     pub(super) demand: Tokens,
 }
 
@@ -34,137 +35,128 @@ pub(super) enum Tokens {
     PassOver,
 }
 
-impl Walk<'_, '_> {
-    /// Walks `count` events, until the table is full; gives how many are left.
-    pub(super) fn events(&mut self, count: usize) -> Result<usize, WireError> {
+impl<'a> Walk<'a, '_> {
+    /// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
+    pub(super) fn events(&mut self, mut at: usize, count: usize) -> Result<(usize, usize), WireError> {
         for done in 0..count {
             if self.table.is_full() {
-                return Ok(count.saturating_sub(done));
+                return Ok((at, count.saturating_sub(done)));
             }
-            self.event()?;
+            at = self.event(at)?;
         }
-        Ok(0)
+        Ok((at, 0))
     }
 
-    fn event(&mut self) -> Result<(), WireError> {
-        let mut raw = RawEvent::new(self.cursor.offset_u32());
+    #[inline]
+    fn event(&mut self, at: usize) -> Result<usize, WireError> {
+        let mut cursor = self.cursor(at);
+        let mut raw = RawEvent::new(cursor.offset_u32());
         let drift_start = self.table.drift.len();
-        if let Some(count) = self.cursor.read_array()? {
-            positional::walk(self, &mut raw, count)?;
-        } else if let Some(pairs) = self.cursor.read_map()? {
-            named::walk(self, &mut raw, pairs)?;
+        let end = if let Some(count) = cursor.read_array()? {
+            positional::walk(self, cursor.offset(), &mut raw, count)?
+        } else if let Some(pairs) = cursor.read_map()? {
+            named::walk(self, cursor.offset(), &mut raw, pairs)?
         } else {
             raw.tag = Tag::NotAnEvent;
-            self.skip(EVENT_DEPTH)?;
-        }
+            self.skip(&mut cursor, EVENT_DEPTH)?;
+            cursor.offset()
+        };
         if !matches!(raw.tag, Tag::Stored | Tag::Removed | Tag::Cleared) {
             // Drift is of known events; others are counted as a whole.
             self.table.drift.truncate(drift_start);
         }
         raw.drift_end = mark(self.table.drift.len());
         self.table.events.push(raw);
-        Ok(())
+        Ok(end)
     }
 
-    #[inline]
-    pub(super) fn skip(&mut self, depth: usize) -> Result<(), WireError> {
-        skip_value(&mut self.cursor, depth, self.kernels)
+    #[inline(always)]
+    pub(super) const fn cursor(&self, at: usize) -> Cursor<'a> {
+        Cursor::new(self.payload, at)
+    }
+
+    #[inline(always)]
+    pub(super) fn skip(&self, at: &mut Cursor<'_>, depth: usize) -> Result<(), WireError> {
+        skip_value(at, depth, self.kernels)
     }
 
     /// Notes and steps over the value of `field`; the last one counts. Lists have methods of their own.
-    #[inline]
-    pub(super) fn field(&mut self, raw: &mut RawEvent, field: Field) -> Result<(), WireError> {
-        self.field_at(raw, field, FIELD_DEPTH)
-    }
-
-    /// As `field`, for a value nested at another depth.
-    #[inline]
-    pub(super) fn field_at(
-        &mut self,
+    #[inline(always)]
+    pub(super) fn field(
+        &self,
+        at: &mut Cursor<'_>,
         raw: &mut RawEvent,
         field: Field,
-        depth: usize,
     ) -> Result<(), WireError> {
-        raw.present.insert(field);
-        let nil = self.cursor.peek()? == NIL;
-        raw.set(field, if nil { 0 } else { self.cursor.offset_u32() });
-        self.skip(depth)
+        note(at, raw, field)?;
+        self.skip(at, FIELD_DEPTH)
     }
 
     /// Notes and steps over the block hashes, decoding them if they are integers.
-    #[inline]
-    pub(super) fn block_hashes(&mut self, raw: &mut RawEvent) -> Result<(), WireError> {
-        raw.hashes = List::Absent;
-        if self.cursor.peek()? == NIL {
-            return self.field(raw, Field::BlockHashes);
+    #[inline(always)]
+    pub(super) fn block_hashes(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
+        let start = at.offset();
+        note(at, raw, Field::BlockHashes)?;
+        let Some(count) = at.read_array()? else {
+            raw.hashes = if at.peek()? == NIL { List::Absent } else { List::Unread };
+            return self.skip(at, FIELD_DEPTH);
+        };
+        let from = mark(self.table.hashes.len());
+        match self.kernels.read_hashes(at.rest(), count, &mut self.table.hashes) {
+            Some(bytes) => {
+                raw.hashes = List::Decoded(Run { start: from, end: mark(self.table.hashes.len()) });
+                at.advance(bytes)
+            }
+            None => {
+                raw.hashes = List::Unread;
+                at.go(start);
+                self.skip(at, FIELD_DEPTH)
+            }
         }
-        raw.present.insert(Field::BlockHashes);
-        raw.set(Field::BlockHashes, self.cursor.offset_u32());
-        raw.hashes = self.hashes()?;
-        Ok(())
     }
 
     /// Notes and steps over the token ids, decoding them if they are of the plain form and likely to be asked for.
-    #[inline]
-    pub(super) fn token_ids(&mut self, raw: &mut RawEvent) -> Result<(), WireError> {
-        raw.tokens = List::Absent;
-        if self.cursor.peek()? == NIL {
-            return self.field(raw, Field::TokenIds);
-        }
-        raw.present.insert(Field::TokenIds);
-        raw.set(Field::TokenIds, self.cursor.offset_u32());
-        raw.tokens = self.tokens()?;
-        Ok(())
-    }
-
-    #[inline]
-    fn hashes(&mut self) -> Result<List, WireError> {
-        let start = self.cursor;
-        let Some(count) = self.cursor.read_array()? else {
-            self.skip(FIELD_DEPTH)?;
-            return Ok(List::Unread);
-        };
-        let from = mark(self.table.hashes.len());
-        match self.kernels.read_hashes(self.cursor.rest(), count, &mut self.table.hashes) {
-            Some(bytes) => {
-                self.cursor.advance(bytes)?;
-                Ok(List::Decoded(Run { start: from, end: mark(self.table.hashes.len()) }))
+    #[inline(always)]
+    pub(super) fn token_ids(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
+        let start = at.offset();
+        note(at, raw, Field::TokenIds)?;
+        let count = match at.read_array()? {
+            Some(count) if self.demand == Tokens::Decode => count,
+            list => {
+                raw.tokens = if list.is_none() && at.peek()? == NIL { List::Absent } else { List::Unread };
+                at.go(start);
+                return self.skip(at, FIELD_DEPTH);
             }
-            None => self.unread(start),
-        }
-    }
-
-    #[inline]
-    fn tokens(&mut self) -> Result<List, WireError> {
-        let start = self.cursor;
-        if self.demand == Tokens::PassOver {
-            return self.unread(start);
-        }
-        let Some(count) = self.cursor.read_array()? else { return self.unread(start) };
+        };
         let from = mark(self.table.tokens.len());
-        let (rest, tokens) = (self.cursor.rest(), &mut self.table.tokens);
+        let (rest, tokens) = (at.rest(), &mut self.table.tokens);
         let pairs = count > 0 && rest.first() == Some(&PAIR);
         let read = if pairs {
             self.kernels.read_pairs(rest, count, tokens)
         } else {
             self.kernels.read_tokens(rest, count, tokens)
         };
-        let Some(bytes) = read else { return self.unread(start) };
-        self.cursor.advance(bytes)?;
-        let run = Run { start: from, end: mark(self.table.tokens.len()) };
-        Ok(if pairs { List::Pairs(run) } else { List::Decoded(run) })
+        if let Some(bytes) = read {
+            let run = Run { start: from, end: mark(self.table.tokens.len()) };
+            raw.tokens = if pairs { List::Pairs(run) } else { List::Decoded(run) };
+            return at.advance(bytes);
+        }
+        raw.tokens = List::Unread;
+        at.go(start);
+        self.skip(at, FIELD_DEPTH)
     }
 
-    /// Goes back to the list's start and steps over it.
-    #[inline(never)]
-    fn unread(&mut self, start: Cursor<'_>) -> Result<List, WireError> {
-        debug_assert!(start.offset() <= self.cursor.offset());
-        self.cursor.rewind(start.offset_u32());
-        self.skip(FIELD_DEPTH)?;
-        Ok(List::Unread)
-    }
-
+    #[cold]
     pub(super) fn drift(&mut self, drift: RawDrift) {
         self.table.drift.push(drift);
     }
+}
+
+/// Notes where the value of `field` is; nil is nowhere.
+#[inline(always)]
+fn note(at: &Cursor<'_>, raw: &mut RawEvent, field: Field) -> Result<(), WireError> {
+    raw.present.insert(field);
+    let nil = at.peek()? == NIL;
+    raw.set(field, if nil { 0 } else { at.offset_u32() });
+    Ok(())
 }
