@@ -269,6 +269,17 @@ impl Source {
         };
         only(&self.matches_of(&prompt))
     }
+
+    /// Depths by rank, under a salt; empty is none.
+    pub(crate) fn depths_of_ranks(
+        &mut self,
+        salt: &str,
+        tokens: RangeInclusive<u32>,
+    ) -> Vec<(u32, [u32; 4])> {
+        let tokens: Vec<u32> = tokens.collect();
+        let prompt = Prompt { cache_salt: Some(salt), ..Prompt::new(&tokens, self.config.block_size) };
+        self.matches_of(&prompt).into_iter().map(|(_, rank, depths)| (rank, depths)).collect()
+    }
 }
 
 fn plain(found: &Match) -> (u64, u32, [u32; 4]) {
