@@ -125,7 +125,7 @@ impl Ingest {
             return Ok(applied);
         };
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
-        while let Some(mut event) = batch.next_event() {
+        batch.for_each(|event| {
             let mut judge = Judge {
                 policy: &mut rank.policy,
                 seen: &mut self.seen,
@@ -137,9 +137,9 @@ impl Ingest {
                     sink: &mut outward,
                 },
             };
-            let verdict = judge.event(&mut event);
-            outward.observer.event(worker, &mut event, verdict);
-        }
+            let verdict = judge.event(event);
+            outward.observer.event(worker, event, verdict);
+        });
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
         Ok(applied)

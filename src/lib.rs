@@ -15,6 +15,7 @@
 
 mod ids;
 mod hash;
+mod frames;
 pub mod wire;
 mod policy;
 mod judge;
@@ -35,6 +36,7 @@ pub mod kvcap;
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;
 pub use engine::Engine;
+pub use frames::{FrameError, Message, ReplayReply};
 pub use ids::{EngineHash, LocalHash, PrefixHash, Tier, Worker};
 pub use ingest::{Applied, Ingest};
 pub use normalizer::{Normalizer, StoredBlocks, Visitor};

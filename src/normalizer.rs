@@ -135,7 +135,7 @@ impl Normalizer {
             self.counters.refuse(&mut batch, worker, &mut ());
             return Ok(applied);
         };
-        while let Some(mut event) = batch.next_event() {
+        batch.for_each(|event| {
             let place = Show {
                 worker,
                 salts: &mut rank.salts,
@@ -143,8 +143,8 @@ impl Normalizer {
                 counters: &mut self.counters,
                 visitor,
             };
-            Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(&mut event);
-        }
+            Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(event);
+        });
         Ok(applied)
     }
 

@@ -153,12 +153,6 @@ pub(super) enum RawDrift {
     Slot(u32),
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) events: Vec<RawEvent>,
-    pub(super) lists: Lists,
-}
-
 /// What events refer to by ranges.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
@@ -167,19 +161,18 @@ pub(super) struct Lists {
     pub(super) drift: Vec<RawDrift>,
 }
 
-impl Table {
+impl Lists {
     pub(super) fn clear(&mut self) {
-        self.events.clear();
-        self.lists.tokens.clear();
-        self.lists.hashes.clear();
-        self.lists.drift.clear();
+        self.tokens.clear();
+        self.hashes.clear();
+        self.drift.clear();
     }
+}
 
-    pub(super) fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX
-            || self.lists.tokens.len() >= TOKENS_MAX
-            || self.lists.drift.len() >= TOKENS_MAX
-    }
+/// Whether no more events should be walked before these have been handed out.
+#[inline]
+pub(super) fn is_full(events: &[RawEvent], lists: &Lists) -> bool {
+    events.len() >= EVENTS_MAX || lists.tokens.len() >= TOKENS_MAX || lists.drift.len() >= TOKENS_MAX
 }
 
 /// Length of a list as the table stores it; payloads below 4 GiB cannot hold more.

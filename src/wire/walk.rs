@@ -6,8 +6,9 @@ use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::simd::Kernels;
 use super::skip::skip_value;
-use super::table::{List, Lists, RawDrift, RawEvent, Run, Table, Tag, mark};
+use super::table::{List, Lists, RawDrift, RawEvent, Run, Tag, is_full, mark};
 use super::{named, positional};
+use crate::ids::EngineHash;
 
 /// Depth of an event inside a batch, and of an event's fields.
 pub(super) const EVENT_DEPTH: usize = 3;
@@ -51,18 +52,18 @@ pub(super) enum Tokens {
 /// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
 pub(super) fn events(
     scan: Scan<'_>,
-    table: &mut Table,
+    (events, lists): (&mut Vec<RawEvent>, &mut Lists),
     mut at: usize,
     count: usize,
 ) -> Result<(usize, usize), WireError> {
     for done in 0..count {
-        if table.is_full() {
+        if is_full(events, lists) {
             return Ok((at, count.saturating_sub(done)));
         }
         // Made where it stays: an event is filled in all over, and large to move.
-        table.events.push(RawEvent::new(mark(at)));
-        if let Some(raw) = table.events.last_mut() {
-            at = Walk { scan, lists: &mut table.lists }.event(at, raw)?;
+        events.push(RawEvent::new(mark(at)));
+        if let Some(raw) = events.last_mut() {
+            at = Walk { scan, lists }.event(at, raw)?;
         }
     }
     Ok((at, 0))
@@ -122,6 +123,14 @@ impl<'a> Walk<'a, '_> {
             return self.skip(at, FIELD_DEPTH);
         };
         let from = mark(self.lists.hashes.len());
+        // Decoding publishes block by block: one full-width hash is the most common list there is.
+        if count == 1
+            && let Some((&[0xcf | 0xd3, hash @ ..], _)) = at.rest().split_first_chunk::<9>()
+        {
+            self.lists.hashes.push(EngineHash(u64::from_be_bytes(hash)));
+            raw.hashes = List::Decoded(Run { start: from, end: from.saturating_add(1) });
+            return at.advance(9);
+        }
         match self.scan.kernels.read_hashes(at.rest(), count, &mut self.lists.hashes) {
             Some(bytes) => {
                 raw.hashes = List::Decoded(Run { start: from, end: mark(self.lists.hashes.len()) });
@@ -140,14 +149,16 @@ impl<'a> Walk<'a, '_> {
     pub(super) fn token_ids(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
         let start = at.offset();
         note(at, raw, Field::TokenIds)?;
-        let count = match at.read_array()? {
-            Some(count) if self.scan.demand == Tokens::Decode => count,
-            list => {
-                raw.tokens = if list.is_none() && at.peek()? == NIL { List::Absent } else { List::Unread };
-                at.go(start);
-                return self.skip(at, FIELD_DEPTH);
-            }
+        let Some(count) = at.read_array()? else {
+            raw.tokens = if at.peek()? == NIL { List::Absent } else { List::Unread };
+            return self.skip(at, FIELD_DEPTH);
         };
+        if self.scan.demand == Tokens::PassOver
+            && let Some(bytes) = self.scan.kernels.skip_tokens(at.rest(), count)
+        {
+            raw.tokens = List::Unread;
+            return at.advance(bytes);
+        }
         let from = mark(self.lists.tokens.len());
         let (rest, tokens) = (at.rest(), &mut self.lists.tokens);
         let pairs = count > 0 && rest.first() == Some(&PAIR);

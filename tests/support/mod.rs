@@ -1,6 +1,7 @@
 //! What the tests share: the slow oracle, the capture reader, and the makers of streams and of damage.
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
+pub(crate) mod allocations;
 pub(crate) mod captures;
 pub(crate) mod fast;
 pub(crate) mod generate;
@@ -8,3 +9,4 @@ pub(crate) mod kvcap;
 pub(crate) mod mutate;
 pub(crate) mod oracle;
 pub(crate) mod pack;
+pub(crate) mod source;
