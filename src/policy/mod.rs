@@ -76,8 +76,7 @@ impl Policy {
     pub(crate) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
-            self.groups.learn(gate);
-            self.groups.admit(gate)?;
+            self.groups.admit_stored(gate)?;
         }
         Ok(tier)
     }
@@ -88,7 +87,7 @@ impl Policy {
     pub(crate) fn admit_removed(&self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
-            self.groups.admit(gate)?;
+            self.groups.admit_removed(gate)?;
         }
         Ok(tier)
     }
