@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::DigestHalf;
+use crate::wire::{Decoder, DigestHalf, SimdLevel};
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -47,13 +47,16 @@ pub struct SourceConfig {
     pub copies: Copies,
     /// How digests become engine hashes.
     pub digest: DigestHalf,
+    /// Kernels to decode integers with; `None` takes the best this CPU runs. For tests and measurements.
+    pub simd: Option<SimdLevel>,
 }
 
 impl SourceConfig {
-    /// Rank 0, block size 16, copies counted, low half of digests.
+    /// Rank 0, block size 16, copies counted, low half of digests, the best SIMD level.
     #[must_use]
     pub fn new(worker_id: u64) -> Self {
-        Self { worker_id, dp_rank: 0, block_size: 16, copies: Copies::Count, digest: DigestHalf::Low }
+        let (copies, digest) = (Copies::Count, DigestHalf::Low);
+        Self { worker_id, dp_rank: 0, block_size: 16, copies, digest, simd: None }
     }
 }
 
@@ -65,6 +68,7 @@ pub struct ConfigError(Problem);
 pub(crate) enum Problem {
     Shards(usize),
     BlockSize(u32),
+    Simd(SimdLevel),
     Thread(std::io::Error),
 }
 
@@ -79,6 +83,7 @@ impl fmt::Display for ConfigError {
         match &self.0 {
             Problem::Shards(shards) => write!(f, "shards must be 1 to 64, not {shards}"),
             Problem::BlockSize(size) => write!(f, "the block size must be 1 to 65536 tokens, not {size}"),
+            Problem::Simd(level) => write!(f, "this CPU does not run the SIMD level {}", level.label()),
             Problem::Thread(error) => write!(f, "a shard thread could not be started: {error}"),
         }
     }
@@ -91,11 +96,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if (1..=64).contains(&config.shards) { Ok(()) } else { Err(Problem::Shards(config.shards).into()) }
 }
 
-/// Checks what is said of a source.
-pub(crate) fn check_source(config: &SourceConfig) -> Result<(), ConfigError> {
-    if (1..=65_536).contains(&config.block_size) {
-        Ok(())
-    } else {
-        Err(Problem::BlockSize(config.block_size).into())
+/// Checks what is said of a source, and makes its decoder.
+pub(crate) fn decoder(config: &SourceConfig) -> Result<Decoder, ConfigError> {
+    if !(1..=65_536).contains(&config.block_size) {
+        return Err(Problem::BlockSize(config.block_size).into());
+    }
+    match config.simd {
+        None => Ok(Decoder::new(config.digest)),
+        Some(level) => Decoder::with_simd(config.digest, level).ok_or_else(|| Problem::Simd(level).into()),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use crate::channel::{self, Outlet};
-use crate::config::{Config, ConfigError, Problem, SourceConfig, check, check_source};
-use crate::ingest::Ingest;
+use crate::config::{Config, ConfigError, Problem, SourceConfig, check, decoder};
+use crate::ingest::{Ingest, Ranks};
 use crate::query::Reader;
 use crate::shard::{self, SharedTable};
 use crate::slots::Slots;
@@ -62,8 +62,9 @@ impl Engine {
     /// # Errors
     /// If a value is out of its range.
     pub fn ingest(&self, config: SourceConfig) -> Result<Ingest, ConfigError> {
-        check_source(&config)?;
-        Ok(Ingest::new(config, self.outlets.clone(), Arc::clone(&self.slots), self.hasher.clone()))
+        let decoder = decoder(&config)?;
+        let outlets = self.outlets.clone();
+        Ok(Ingest::new(config, decoder, outlets, Ranks::new(Arc::clone(&self.slots), self.hasher.clone())))
     }
 
     /// A query side. Make one per thread.

@@ -52,7 +52,7 @@ pub struct Ingest {
 
 /// The ranks of a source, each with its state.
 #[derive(Debug)]
-struct Ranks {
+pub(crate) struct Ranks {
     known: Vec<Rank>,
     /// Where the last batch's rank was found.
     last: usize,
@@ -77,16 +77,11 @@ struct Outbox {
 }
 
 impl Ingest {
-    pub(crate) fn new(
-        config: SourceConfig,
-        outlets: Vec<Outlet>,
-        slots: Arc<Slots>,
-        hasher: RandomState,
-    ) -> Self {
+    pub(crate) fn new(config: SourceConfig, decoder: Decoder, outlets: Vec<Outlet>, ranks: Ranks) -> Self {
         let batches = outlets.iter().map(Outlet::empty_batch).collect();
         Self {
-            decoder: Decoder::new(config.digest),
-            ranks: Ranks { known: Vec::new(), last: 0, slots, hasher },
+            decoder,
+            ranks,
             config,
             scratch: Scratch::default(),
             counters: Counters::default(),
@@ -130,7 +125,7 @@ impl Ingest {
             return Ok(applied);
         };
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
-        while let Some(mut event) = batch.next_event() {
+        batch.for_each(|event| {
             let mut judge = Judge {
                 policy: &mut rank.policy,
                 seen: &mut self.seen,
@@ -142,9 +137,9 @@ impl Ingest {
                     sink: &mut outward,
                 },
             };
-            let verdict = judge.event(&mut event);
-            outward.observer.event(worker, &mut event, verdict);
-        }
+            let verdict = judge.event(event);
+            outward.observer.event(worker, event, verdict);
+        });
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
         Ok(applied)
@@ -225,6 +220,10 @@ impl Drop for Ingest {
 }
 
 impl Ranks {
+    pub(crate) const fn new(slots: Arc<Slots>, hasher: RandomState) -> Self {
+        Self { known: Vec::new(), last: 0, slots, hasher }
+    }
+
     fn rank(&mut self, worker: Worker, config: &SourceConfig) -> Option<&mut Rank> {
         if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
             self.last = match self.known.iter().position(|rank| rank.worker == worker) {

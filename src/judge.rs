@@ -5,7 +5,7 @@ use crate::ids::{EngineHash, Tier};
 use crate::observe::Verdict;
 use crate::policy::{Admitted, KnownBlocks, Policy, Reason};
 use crate::seen::Seen;
-use crate::wire::{Cleared, Event, EventError, Gate, Removed, Stored};
+use crate::wire::{Cleared, Event, EventError, Removed, Stored};
 
 /// Takes what policy admits: the index's write side, or a visitor that keeps an index of its own.
 pub(crate) trait Place: KnownBlocks {
@@ -44,63 +44,69 @@ impl From<Reason> for Stop {
 impl<P: Place> Judge<'_, P> {
     /// Judges one event and applies it if it may be.
     pub(crate) fn event(&mut self, event: &mut Event<'_>) -> Verdict {
-        let (judged, count): (_, fn(&mut Counters) -> &mut u64) = match event {
-            Event::Stored(stored) => (self.stored(stored), |counters| &mut counters.stored_events),
-            Event::Removed(removed) => (self.removed(removed), |counters| &mut counters.removed_events),
-            Event::Cleared(cleared) => (self.cleared(cleared), |counters| &mut counters.cleared_events),
+        let judged = match event {
+            Event::Stored(stored) => self.stored(stored),
+            Event::Removed(removed) => self.removed(removed),
+            Event::Cleared(cleared) => self.cleared(cleared),
             Event::Unknown(tag) => {
                 self.place.counters().unknown_events += 1;
                 self.seen.unknown_tag(tag);
                 return Verdict::Unknown;
             }
-            Event::Malformed(error) => {
-                (Err(Stop::Malformed(*error)), |counters| &mut counters.malformed_events)
-            }
+            Event::Malformed(error) => Err(Stop::Malformed(*error)),
         };
-        let counters = self.place.counters();
         match judged {
-            Ok(()) => {
-                *count(counters) += 1;
-                Verdict::Place
-            }
+            Ok(()) => Verdict::Place,
             Err(Stop::Filtered(reason, times)) => {
-                *count(counters) += 1;
-                counters.filter(reason, times);
+                self.place.counters().filter(reason, times);
                 Verdict::Filter(reason)
             }
             Err(Stop::Malformed(error)) => {
-                counters.malformed_events += 1;
+                self.place.counters().malformed_events += 1;
                 Verdict::Malformed(error)
             }
         }
     }
 
+    #[inline]
     fn stored(&mut self, stored: &mut Stored<'_>) -> Result<(), Stop> {
         self.seen.shape(stored.shape());
         stored.drift().for_each(|drift| self.seen.drift(drift));
-        let gate: Gate<'_> = stored.gate()?;
-        let tier = self.policy.admit_stored(&gate)?;
+        let tier = match self.policy.admit_stored(&stored.gate()?) {
+            Ok(tier) => tier,
+            Err(reason) => {
+                self.place.counters().stored_events += 1;
+                return Err(reason.into());
+            }
+        };
         let body = stored.body()?;
+        self.place.counters().stored_events += 1;
         let admitted = self.policy.admit_body(tier, &body, &self.place)?;
-        self.place.store(&admitted).map_err(|reason| match reason {
+        self.place.store(&admitted).map_err(|reason| {
             // Nothing of the event can be placed, but what is lost are its blocks.
-            Reason::UnknownParent => Stop::Filtered(reason, body.block_hashes.len() as u64),
-            reason => reason.into(),
+            let lost = if reason == Reason::UnknownParent { body.block_hashes.len() as u64 } else { 1 };
+            Stop::Filtered(reason, lost)
         })
     }
 
+    #[inline]
     fn removed(&mut self, removed: &mut Removed<'_>) -> Result<(), Stop> {
         self.seen.shape(removed.shape());
         removed.drift().for_each(|drift| self.seen.drift(drift));
-        let tier = self.policy.admit_removed(&removed.gate()?)?;
-        self.place.remove(removed.block_hashes()?, tier);
-        Ok(())
+        let admitted = self.policy.admit_removed(&removed.gate()?);
+        if let Ok(tier) = admitted {
+            self.place.remove(removed.block_hashes()?, tier);
+        }
+        self.place.counters().removed_events += 1;
+        admitted.map(drop).map_err(Stop::from)
     }
 
     fn cleared(&mut self, cleared: &Cleared<'_>) -> Result<(), Stop> {
         self.seen.shape(cleared.shape());
         cleared.drift().for_each(|drift| self.seen.drift(drift));
-        Policy::admit_cleared(cleared.ownership()?)?;
+        let admitted = Policy::admit_cleared(cleared.ownership()?);
+        self.place.counters().cleared_events += 1;
+        admitted?;
         self.place.clear();
         self.policy.clear();
         Ok(())

@@ -43,7 +43,7 @@ pub use normalizer::{Normalizer, StoredBlocks, Visitor};
 pub use observe::{Observer, Placement, Verdict};
 pub use policy::{Reason, Scope};
 pub use query::{Match, Prompt, Reader};
-pub use wire::DigestHalf;
+pub use wire::{DigestHalf, SimdLevel};
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use crate::config::{ConfigError, SourceConfig, check_source};
+use crate::config::{ConfigError, SourceConfig, decoder};
 use crate::counters::Counters;
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, LocalHash, Tier, Worker};
@@ -102,9 +102,8 @@ impl Normalizer {
     /// # Errors
     /// If a value is out of its range.
     pub fn new(config: SourceConfig) -> Result<Self, ConfigError> {
-        check_source(&config)?;
         Ok(Self {
-            decoder: Decoder::new(config.digest),
+            decoder: decoder(&config)?,
             config,
             ranks: Vec::new(),
             scratch: Scratch::default(),
@@ -136,7 +135,7 @@ impl Normalizer {
             self.counters.refuse(&mut batch, worker, &mut ());
             return Ok(applied);
         };
-        while let Some(mut event) = batch.next_event() {
+        batch.for_each(|event| {
             let place = Show {
                 worker,
                 salts: &mut rank.salts,
@@ -144,8 +143,8 @@ impl Normalizer {
                 counters: &mut self.counters,
                 visitor,
             };
-            Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(&mut event);
-        }
+            Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(event);
+        });
         Ok(applied)
     }
 

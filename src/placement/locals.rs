@@ -15,12 +15,13 @@ pub(super) struct LocalHasher {
 
 impl LocalHasher {
     /// The local hashes of the event's leading complete blocks, at most one per engine hash.
+    #[inline]
     pub(super) fn hash(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
         self.hashes.clear();
         let body = admitted.body();
+        let (block_size, count) = (body.block_size as usize, body.block_hashes.len());
         let seed = Seed::new(body.lora_name, admitted.salt());
         self.identities.read(admitted);
-        let (block_size, count) = (body.block_size as usize, body.block_hashes.len());
         if self.identities.is_empty() && !body.bigram && block_size > 0 {
             let blocks = body.token_ids.chunks_exact(block_size).take(count);
             self.hashes.extend(blocks.map(|tokens| hash_tokens(tokens, seed)));

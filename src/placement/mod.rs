@@ -36,11 +36,13 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Step 7: refuses stores without hashes, with repeated ones, or with more tokens than they account for.
+    #[inline]
     pub(crate) fn check(&mut self, admitted: &Admitted<'_>) -> Result<(), Reason> {
         self.repeats.check(admitted.body(), admitted.parent())
     }
 
     /// Step 9: local hashes of the leading complete blocks.
+    #[inline]
     pub(crate) fn local_hashes(&mut self, admitted: &Admitted<'_>) -> &[LocalHash] {
         self.locals.hash(admitted)
     }

@@ -2,6 +2,8 @@
 //!
 //! vLLM ≥ 0.20.2 publishes every group of a hybrid model; only stored events name their kind (≥ 0.22.1).
 
+#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
+
 use super::Reason;
 use crate::wire::Gate;
 
@@ -18,7 +20,7 @@ enum Kind {
 }
 
 impl Kind {
-    #[inline]
+    #[inline(always)]
     fn of(name: &str) -> Self {
         match name {
             "full_attention" | "mla_attention" | "sink_full_attention" => Self::Main,
@@ -42,7 +44,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// A stored event that names both its group and its kind teaches.
-    #[inline]
+    #[inline(always)]
     pub(super) fn learn(&mut self, gate: &Gate<'_>) {
         let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return };
         let kind = Kind::of(kind);
@@ -53,7 +55,7 @@ impl Groups {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&self, gate: &Gate<'_>) -> Result<(), Reason> {
         if let Some(kind) = gate.spec_kind {
             return match Kind::of(kind) {

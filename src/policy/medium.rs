@@ -1,5 +1,7 @@
 //! Step 3: the wire's medium → tier.
 
+#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
+
 use super::Reason;
 use crate::ids::Tier;
 
@@ -21,13 +23,18 @@ const MEDIA: [(&str, Tier); 14] = [
     ("SHARED", Tier::External),
 ];
 
-#[inline]
+#[inline(always)]
 pub(super) fn tier(medium: Option<&str>) -> Result<Tier, Reason> {
     let Some(medium) = medium else { return Ok(Tier::Device) };
     // By far the most common, and an exact comparison.
     if medium == "GPU" {
         return Ok(Tier::Device);
     }
+    by_name(medium)
+}
+
+#[inline(never)]
+fn by_name(medium: &str) -> Result<Tier, Reason> {
     let known = MEDIA.iter().find(|(name, _)| medium.eq_ignore_ascii_case(name));
     known.map(|&(_, tier)| tier).ok_or(Reason::UnknownMedium)
 }

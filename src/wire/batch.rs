@@ -3,12 +3,12 @@
 
 use super::cursor::{Cursor, Int};
 use super::error::{WireError, WireErrorKind};
-use super::event::{Event, View};
+use super::event::{Context, Event, View};
 use super::hashes::DigestHalf;
-use super::simd::Kernels;
+use super::simd::{Kernels, SimdLevel};
 use super::skip::skip_value;
-use super::table::{RawDrift, Table, mark};
-use super::walk::{EVENT_DEPTH, NIL, Tokens, Walk};
+use super::table::{Lists, RawEvent, mark};
+use super::walk::{EVENT_DEPTH, NIL, Scan, Tokens, events};
 
 /// Depth of the batch's own elements.
 const ELEMENT_DEPTH: usize = 2;
@@ -30,10 +30,8 @@ const RANK_KEYS: [&[u8]; 3] = [b"data_parallel_rank", b"attn_dp_rank", b"dp_rank
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    table: Table,
-    kernels: Kernels,
-    digest: DigestHalf,
-    demand: Demand,
+    events: Vec<RawEvent>,
+    context: Context,
 }
 
 /// How many of the stored events handed out lately had their tokens asked for.
@@ -51,10 +49,22 @@ impl Demand {
 }
 
 impl Decoder {
-    /// A decoder that reads digests by the given half.
+    /// A decoder that reads digests by the given half, at the best SIMD level of this CPU. The environment variable
+    /// `KVTAP_SIMD` (`scalar`, `ssse3`, `avx512`, `neon`) makes it take another that the CPU runs too.
     #[must_use]
     pub fn new(digest: DigestHalf) -> Self {
-        Self { table: Table::default(), kernels: Kernels::detect(), digest, demand: Demand::default() }
+        Self::with_kernels(digest, Kernels::detect())
+    }
+
+    /// A decoder that runs integer runs at this SIMD level; `None` if this CPU cannot.
+    #[must_use]
+    pub fn with_simd(digest: DigestHalf, level: SimdLevel) -> Option<Self> {
+        Kernels::force(level).map(|kernels| Self::with_kernels(digest, kernels))
+    }
+
+    fn with_kernels(digest: DigestHalf, kernels: Kernels) -> Self {
+        let context = Context { lists: Lists::default(), demand: Demand::default(), kernels, digest };
+        Self { events: Vec::new(), context }
     }
 
     /// Checks a payload to its last byte.
@@ -65,12 +75,15 @@ impl Decoder {
         if u32::try_from(payload.len()).is_err() {
             return Err(WireError::new(0, WireErrorKind::TooLong));
         }
-        let demand = self.demand.tokens();
-        self.demand = Demand::default();
-        self.table.clear();
+        let Context { lists, demand, kernels, .. } = &mut self.context;
+        let tokens = std::mem::take(demand).tokens();
+        self.events.clear();
+        lists.clear();
         let mut check = Check {
             cursor: Cursor::new(payload, 0),
-            walk: Walk { payload, table: &mut self.table, kernels: self.kernels, demand },
+            scan: Scan { payload, kernels: *kernels, demand: tokens },
+            events: &mut self.events,
+            lists,
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -96,7 +109,9 @@ struct Envelope {
 
 struct Check<'a, 't> {
     cursor: Cursor<'a>,
-    walk: Walk<'a, 't>,
+    scan: Scan<'a>,
+    events: &'t mut Vec<RawEvent>,
+    lists: &'t mut Lists,
     envelope: Envelope,
 }
 
@@ -112,7 +127,7 @@ impl Check<'_, '_> {
             self.map(pairs)?;
         } else {
             // Structure first: a scalar cut short is truncated, whatever it would have been.
-            self.walk.skip(&mut self.cursor, 1)?;
+            self.scan.skip(&mut self.cursor, 1)?;
             return Err(start.fail(WireErrorKind::NotABatch));
         }
         if self.cursor.is_empty() { Ok(()) } else { Err(self.cursor.fail(WireErrorKind::TrailingBytes)) }
@@ -127,7 +142,7 @@ impl Check<'_, '_> {
                 self.rank()?;
             } else {
                 self.envelope.unknown = self.envelope.unknown.saturating_add(1);
-                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
         }
         Ok(())
@@ -139,10 +154,10 @@ impl Check<'_, '_> {
         for _ in 0..pairs {
             let key = self.cursor.read_text()?;
             if key.is_none() {
-                self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+                self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             }
             let value = Some(self.cursor.offset_u32());
-            self.walk.skip(&mut self.cursor, ELEMENT_DEPTH)?;
+            self.scan.skip(&mut self.cursor, ELEMENT_DEPTH)?;
             let rank = RANK_KEYS.iter().zip(&mut ranks).find(|(name, _)| Some(**name) == key);
             match (key, rank) {
                 (Some(b"ts"), _) => timestamp = value,
@@ -181,12 +196,12 @@ impl Check<'_, '_> {
         let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let (at, left) = self.walk.events(self.cursor.offset(), count)?;
+        let (at, left) = events(self.scan, (self.events, self.lists), self.cursor.offset(), count)?;
         self.cursor.go(at);
         self.envelope.left = left;
         self.envelope.left_at = self.cursor.offset_u32();
         for _ in 0..left {
-            self.walk.skip(&mut self.cursor, EVENT_DEPTH)?;
+            self.scan.skip(&mut self.cursor, EVENT_DEPTH)?;
         }
         Ok(())
     }
@@ -210,7 +225,7 @@ impl Check<'_, '_> {
     /// The error of a wrong value here, or what is wrong with its structure.
     fn unless_broken(&self, kind: WireErrorKind) -> WireError {
         let mut ahead = self.cursor;
-        match skip_value(&mut ahead, ELEMENT_DEPTH, self.walk.kernels) {
+        match skip_value(&mut ahead, ELEMENT_DEPTH, self.scan.kernels) {
             Ok(()) => self.cursor.fail(kind),
             Err(error) => error,
         }
@@ -263,32 +278,36 @@ impl Batch<'_> {
     }
 
     /// The next event, in wire order.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "the event is a large view: inlined, only what is used of it is made"
-    )]
+    #[inline]
     pub fn next_event(&mut self) -> Option<Event<'_>> {
-        if self.next >= self.decoder.table.events.len() {
+        if self.next >= self.decoder.events.len() {
             self.refill()?;
         }
-        let Decoder { table, kernels, digest, demand } = &mut *self.decoder;
-        let Table { events, tokens, hashes, drift } = table;
+        let Decoder { events, context } = &mut *self.decoder;
         let raw = events.get(self.next)?;
         self.next = self.next.saturating_add(1);
-        let drift: &[RawDrift] =
-            drift.get(self.drift_start as usize..raw.drift_end as usize).unwrap_or_default();
-        self.drift_start = raw.drift_end;
-        Some(Event::new(View {
-            payload: self.payload,
-            raw,
-            drift,
-            tokens,
-            hashes,
-            demand,
-            kernels: *kernels,
-            digest: *digest,
-        }))
+        let drift_start = std::mem::replace(&mut self.drift_start, raw.drift_end);
+        Some(Event::new(View { payload: self.payload, raw, context, drift_start }))
+    }
+
+    /// Calls `each` with every event left, in wire order. Twice as fast as `next_event`: a view is made where it is
+    /// used, and moving one costs more than all else about it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "so that a view is made only as far as it is looked at")]
+    pub fn for_each(&mut self, mut each: impl FnMut(&mut Event<'_>)) {
+        loop {
+            let Decoder { events, context } = &mut *self.decoder;
+            let mut drift_start = self.drift_start;
+            for raw in events.get(self.next..).unwrap_or_default() {
+                let payload = self.payload;
+                each(&mut Event::new(View { payload, raw, context, drift_start }));
+                drift_start = raw.drift_end;
+            }
+            self.next = events.len();
+            if self.refill().is_none() {
+                return;
+            }
+        }
     }
 
     /// Walks on where the full table ended.
@@ -299,14 +318,13 @@ impl Batch<'_> {
         }
         self.next = 0;
         self.drift_start = 0;
-        self.decoder.table.clear();
-        let mut walk = Walk {
-            payload: self.payload,
-            table: &mut self.decoder.table,
-            kernels: self.decoder.kernels,
-            demand: self.decoder.demand.tokens(),
-        };
-        let walked = walk.events(self.envelope.left_at as usize, self.envelope.left);
+        let Decoder { events: table, context } = &mut *self.decoder;
+        let Context { lists, demand, kernels, .. } = context;
+        table.clear();
+        lists.clear();
+        let scan = Scan { payload: self.payload, kernels: *kernels, demand: demand.tokens() };
+        let from = self.envelope.left_at as usize;
+        let walked = events(scan, (table, lists), from, self.envelope.left);
         debug_assert!(walked.is_ok(), "structure was checked");
         let (at, left) = walked.unwrap_or_default();
         self.envelope.left = left;

@@ -8,19 +8,24 @@ use super::error::{EventError, EventErrorKind, Field};
 use super::extra_keys::{BlockMmInfos, ExtraKeys};
 use super::hashes::{self, DigestHalf};
 use super::simd::Kernels;
-use super::table::{List, RawDrift, RawEvent, Run, Shape, Tag, mark};
+use super::table::{List, Lists, RawDrift, RawEvent, Run, Shape, Tag, mark};
 use super::{sound, text, tokens};
 use crate::ids::EngineHash;
 
-/// What all events share: where they are and what the walk noted.
+/// What all events share: where they are and what the walk noted. Few words, as it is moved around.
 #[derive(Debug)]
 pub(super) struct View<'e> {
     pub(super) payload: &'e [u8],
     pub(super) raw: &'e RawEvent,
-    pub(super) drift: &'e [RawDrift],
-    pub(super) tokens: &'e mut Vec<u32>,
-    pub(super) hashes: &'e mut Vec<EngineHash>,
-    pub(super) demand: &'e mut Demand,
+    pub(super) context: &'e mut Context,
+    pub(super) drift_start: u32,
+}
+
+/// What events are read with, and into.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) lists: Lists,
+    pub(super) demand: Demand,
     pub(super) kernels: Kernels,
     pub(super) digest: DigestHalf,
 }
@@ -46,7 +51,7 @@ impl<'e> Event<'e> {
     pub(super) fn new(view: View<'e>) -> Self {
         match view.raw.tag {
             Tag::Stored => {
-                view.demand.offered = view.demand.offered.saturating_add(1);
+                view.context.demand.offered = view.context.demand.offered.saturating_add(1);
                 Event::Stored(Stored(view))
             }
             Tag::Removed => Event::Removed(Removed(view)),
@@ -215,9 +220,9 @@ impl<'e> View<'e> {
         let Some(mut cursor) = self.cursor(Field::BlockHashes) else {
             return Err(self.missing(Field::BlockHashes));
         };
-        let start = mark(self.hashes.len());
-        hashes::read_list(&mut cursor, self.digest, self.hashes)?;
-        Ok(Run { start, end: mark(self.hashes.len()) })
+        let start = mark(self.context.lists.hashes.len());
+        hashes::read_list(&mut cursor, self.context.digest, &mut self.context.lists.hashes)?;
+        Ok(Run { start, end: mark(self.context.lists.hashes.len()) })
     }
 
     /// The event's tokens as a run of `self.tokens`, and whether they came as pairs.
@@ -238,15 +243,17 @@ impl<'e> View<'e> {
         let Some(mut cursor) = self.cursor(Field::TokenIds) else {
             return Err(self.missing(Field::TokenIds));
         };
-        let start = mark(self.tokens.len());
-        let pairs = tokens::read_list(&mut cursor, self.kernels, self.tokens)?;
-        Ok((Run { start, end: mark(self.tokens.len()) }, pairs))
+        let start = mark(self.context.lists.tokens.len());
+        let pairs = tokens::read_list(&mut cursor, self.context.kernels, &mut self.context.lists.tokens)?;
+        Ok((Run { start, end: mark(self.context.lists.tokens.len()) }, pairs))
     }
 
     #[inline(always)]
     fn drift(&self) -> impl Iterator<Item = Drift<'e>> {
         let payload = self.payload;
-        self.drift.iter().map(move |drift| match *drift {
+        let range = self.drift_start as usize..self.raw.drift_end as usize;
+        let drift = self.context.lists.drift.get(range).unwrap_or_default();
+        drift.iter().map(move |drift| match *drift {
             RawDrift::Key(offset) => {
                 let key = sound(Cursor::new(payload, offset as usize).read_text());
                 Drift::Key(key.and_then(|key| std::str::from_utf8(key).ok()))
@@ -294,10 +301,10 @@ impl<'e> Stored<'e> {
     #[inline(always)]
     pub fn body(&mut self) -> Result<Body<'_>, EventError> {
         let view = &mut self.0;
-        view.demand.wanted = view.demand.wanted.saturating_add(1);
+        view.context.demand.wanted = view.context.demand.wanted.saturating_add(1);
         let hashes = view.block_hashes()?;
         let parent_block_hash = match view.cursor(Field::ParentBlockHash) {
-            Some(cursor) => Some(hashes::read_one(cursor, view.digest, Field::ParentBlockHash)?),
+            Some(cursor) => Some(hashes::read_one(cursor, view.context.digest, Field::ParentBlockHash)?),
             None => None,
         };
         let (tokens, bigram) = view.token_ids()?;
@@ -307,7 +314,7 @@ impl<'e> Stored<'e> {
             None => return Err(view.missing(Field::BlockSize)),
         };
         let block_mm_infos = match view.cursor(Field::BlockMmInfos) {
-            Some(list) => Some(BlockMmInfos::check(list, view.kernels)?),
+            Some(list) => Some(BlockMmInfos::check(list, view.context.kernels)?),
             None => None,
         };
         Ok(Body {
@@ -317,10 +324,10 @@ impl<'e> Stored<'e> {
             lora_name: view.text(Field::LoraName)?,
             cache_salt: view.text(Field::CacheSalt)?,
             session_id: view.text(Field::SessionId)?,
-            extra_keys: ExtraKeys::check(view.cursor(Field::ExtraKeys), view.kernels)?,
+            extra_keys: ExtraKeys::check(view.cursor(Field::ExtraKeys), view.context.kernels)?,
             block_mm_infos,
-            block_hashes: hashes.of(view.hashes),
-            token_ids: tokens.of(view.tokens),
+            block_hashes: hashes.of(&view.context.lists.hashes),
+            token_ids: tokens.of(&view.context.lists.tokens),
         })
     }
 }
@@ -342,7 +349,7 @@ impl<'e> Removed<'e> {
     #[inline(always)]
     pub fn block_hashes(&mut self) -> Result<&[EngineHash], EventError> {
         let run = self.0.block_hashes()?;
-        Ok(run.of(self.0.hashes))
+        Ok(run.of(&self.0.context.lists.hashes))
     }
 }
 

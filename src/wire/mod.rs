@@ -43,6 +43,7 @@ pub use error::{EventError, EventErrorKind, Field, WireError, WireErrorKind};
 pub use event::{Body, Cleared, Drift, Event, Gate, Removed, Stored};
 pub use extra_keys::{BlockMmInfos, ExtraKey, ExtraKeys};
 pub use hashes::DigestHalf;
+pub use simd::SimdLevel;
 pub use table::{FieldSet, Shape};
 
 /// Bytes as text. Names that every engine sends are compared rather than checked, which is several times faster.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
-use super::marker::Kind;
+use super::marker::{Kind, kind};
 use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
 use super::walk::{FIELD_DEPTH, NIL, Walk};
 
@@ -135,33 +135,33 @@ fn tail(
         walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let (start, drift) = (at.offset(), walk.table.drift.len());
+    let start = at.offset();
+    let present = raw.present;
     // First assume the layout; fall back to types at the first element that does not fit.
-    let before = *raw;
-    for (position, slot) in slots.clone().enumerate() {
-        match TAIL.get(position) {
-            Some(&field) if fits_slot(at, field)? => walk.field(&mut at, raw, field)?,
-            Some(_) => {
-                *raw = before;
-                walk.table.drift.truncate(drift);
-                return by_type(walk, start, raw, slots);
-            }
-            None => {
-                walk.drift(RawDrift::Slot(mark(slot)));
-                walk.skip(&mut at, FIELD_DEPTH)?;
-            }
+    for &field in TAIL.iter().take(slots.len()) {
+        if !fits_slot(at, field)? {
+            TAIL.iter().for_each(|&field| raw.set(field, 0));
+            raw.present = present;
+            return by_type(walk, start, raw, slots);
         }
+        walk.field(&mut at, raw, field)?;
+    }
+    for slot in slots.skip(TAIL.len()) {
+        walk.drift(RawDrift::Slot(mark(slot)));
+        walk.skip(&mut at, FIELD_DEPTH)?;
     }
     Ok(at.offset())
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "keeps the position in registers")]
 fn fits_slot(at: Cursor<'_>, field: Field) -> Result<bool, WireError> {
-    let kind = at.peek_kind()?;
+    let marker = at.peek()?;
     if matches!(field, Field::GroupIdx | Field::SlidingWindow) {
-        return Ok(kind == Kind::Nil || is_u32(at)?);
+        // Any small number is one byte.
+        return Ok(marker < 0x80 || marker == NIL || is_u32(at)?);
     }
-    Ok(matches!(kind, Kind::Nil | Kind::Str | Kind::Bin))
+    Ok(matches!(kind(marker), Kind::Nil | Kind::Str | Kind::Bin))
 }
 
 #[inline]
@@ -179,8 +179,8 @@ fn by_type(
 ) -> Result<usize, WireError> {
     let mut at = walk.cursor(at);
     for slot in slots {
-        let kind = at.peek_kind()?;
-        let field = match kind {
+        let found = at.peek_kind()?;
+        let field = match found {
             Kind::Str | Kind::Bin => Some(Field::SpecKind),
             Kind::Array if raw.tag == Tag::Stored => Some(Field::BlockMmInfos),
             Kind::Int if is_u32(at)? => {
@@ -192,7 +192,7 @@ fn by_type(
         match field {
             Some(field) => walk.field(&mut at, raw, field)?,
             None => {
-                if kind != Kind::Nil {
+                if found != Kind::Nil {
                     walk.drift(RawDrift::Slot(mark(slot)));
                 }
                 walk.skip(&mut at, FIELD_DEPTH)?;

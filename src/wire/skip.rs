@@ -28,28 +28,44 @@ pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels
 #[inline(never)]
 fn skip_long(payload: &[u8], at: usize, depth: usize, kernels: Kernels) -> Result<usize, WireError> {
     let mut cursor = Cursor::new(payload, at);
-    // Elements left in each open container, outermost first; `0 < open[i]` for all `i < level`.
+    match step(&mut cursor, depth, kernels)? {
+        0 => Ok(cursor.offset()),
+        inside => skip_nested(cursor, depth, inside, kernels),
+    }
+}
+
+/// Steps over what is left of a container at `depth` of which `inside` values are to come.
+#[inline(never)]
+fn skip_nested(
+    mut cursor: Cursor<'_>,
+    depth: usize,
+    inside: usize,
+    kernels: Kernels,
+) -> Result<usize, WireError> {
+    // Values left in each open container, outermost first; `0 < open[i]` for all `i < level`.
     let mut open = [0_usize; DEPTH_MAX];
-    let mut level = 0;
+    let mut level = 0_usize;
+    let mut inside = inside;
     loop {
-        let inside = step(&mut cursor, depth.saturating_add(level), kernels)?;
         if inside > 0 {
             // `step` refuses containers deeper than DEPTH_MAX, so there is always room.
             if let Some(slot) = open.get_mut(level) {
                 *slot = inside;
             }
             level = level.saturating_add(1);
-            continue;
-        }
-        loop {
-            let Some(top) = level.checked_sub(1) else { return Ok(cursor.offset()) };
-            let Some(left) = open.get_mut(top) else { return Ok(cursor.offset()) };
-            *left = left.saturating_sub(1);
-            if *left > 0 {
-                break;
+        } else {
+            // A value has ended, and with it every container of which it was the last.
+            loop {
+                let Some(top) = level.checked_sub(1) else { return Ok(cursor.offset()) };
+                let Some(left) = open.get_mut(top) else { return Ok(cursor.offset()) };
+                *left = left.saturating_sub(1);
+                if *left > 0 {
+                    break;
+                }
+                level = top;
             }
-            level = top;
         }
+        inside = step(&mut cursor, depth.saturating_add(level), kernels)?;
     }
 }
 

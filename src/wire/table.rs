@@ -153,25 +153,26 @@ pub(super) enum RawDrift {
     Slot(u32),
 }
 
+/// What events refer to by ranges.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    pub(super) events: Vec<RawEvent>,
+pub(super) struct Lists {
     pub(super) tokens: Vec<u32>,
     pub(super) hashes: Vec<EngineHash>,
     pub(super) drift: Vec<RawDrift>,
 }
 
-impl Table {
+impl Lists {
     pub(super) fn clear(&mut self) {
-        self.events.clear();
         self.tokens.clear();
         self.hashes.clear();
         self.drift.clear();
     }
+}
 
-    pub(super) fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX || self.tokens.len() >= TOKENS_MAX || self.drift.len() >= TOKENS_MAX
-    }
+/// Whether no more events should be walked before these have been handed out.
+#[inline]
+pub(super) fn is_full(events: &[RawEvent], lists: &Lists) -> bool {
+    events.len() >= EVENTS_MAX || lists.tokens.len() >= TOKENS_MAX || lists.drift.len() >= TOKENS_MAX
 }
 
 /// Length of a list as the table stores it; payloads below 4 GiB cannot hold more.

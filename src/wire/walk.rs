@@ -6,8 +6,9 @@ use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::simd::Kernels;
 use super::skip::skip_value;
-use super::table::{List, RawDrift, RawEvent, Run, Table, Tag, mark};
+use super::table::{List, Lists, RawDrift, RawEvent, Run, Tag, is_full, mark};
 use super::{named, positional};
+use crate::ids::EngineHash;
 
 /// Depth of an event inside a batch, and of an event's fields.
 pub(super) const EVENT_DEPTH: usize = 3;
@@ -18,12 +19,25 @@ const PAIR: u8 = 0x92;
 /// Marker of nil.
 pub(super) const NIL: u8 = 0xc0;
 
-/// What a walk reads and fills, and how. The position is passed beside it, so that it can stay in registers.
-pub(super) struct Walk<'a, 't> {
+/// What is walked, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Scan<'a> {
     pub(super) payload: &'a [u8],
-    pub(super) table: &'t mut Table,
     pub(super) kernels: Kernels,
     pub(super) demand: Tokens,
+}
+
+impl Scan<'_> {
+    #[inline(always)]
+    pub(super) fn skip(&self, at: &mut Cursor<'_>, depth: usize) -> Result<(), WireError> {
+        skip_value(at, depth, self.kernels)
+    }
+}
+
+/// A walk over one event. The position is passed beside it, so that it can stay in registers.
+pub(super) struct Walk<'a, 't> {
+    scan: Scan<'a>,
+    pub(super) lists: &'t mut Lists,
 }
 
 /// What the walk does with a token list.
@@ -35,27 +49,35 @@ pub(super) enum Tokens {
     PassOver,
 }
 
-impl<'a> Walk<'a, '_> {
-    /// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
-    pub(super) fn events(&mut self, mut at: usize, count: usize) -> Result<(usize, usize), WireError> {
-        for done in 0..count {
-            if self.table.is_full() {
-                return Ok((at, count.saturating_sub(done)));
-            }
-            at = self.event(at)?;
+/// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
+pub(super) fn events(
+    scan: Scan<'_>,
+    (events, lists): (&mut Vec<RawEvent>, &mut Lists),
+    mut at: usize,
+    count: usize,
+) -> Result<(usize, usize), WireError> {
+    for done in 0..count {
+        if is_full(events, lists) {
+            return Ok((at, count.saturating_sub(done)));
         }
-        Ok((at, 0))
+        // Made where it stays: an event is filled in all over, and large to move.
+        events.push(RawEvent::new(mark(at)));
+        if let Some(raw) = events.last_mut() {
+            at = Walk { scan, lists }.event(at, raw)?;
+        }
     }
+    Ok((at, 0))
+}
 
+impl<'a> Walk<'a, '_> {
     #[inline]
-    fn event(&mut self, at: usize) -> Result<usize, WireError> {
+    fn event(&mut self, at: usize, raw: &mut RawEvent) -> Result<usize, WireError> {
         let mut cursor = self.cursor(at);
-        let mut raw = RawEvent::new(cursor.offset_u32());
-        let drift_start = self.table.drift.len();
+        let drift_start = self.lists.drift.len();
         let end = if let Some(count) = cursor.read_array()? {
-            positional::walk(self, cursor.offset(), &mut raw, count)?
+            positional::walk(self, cursor.offset(), raw, count)?
         } else if let Some(pairs) = cursor.read_map()? {
-            named::walk(self, cursor.offset(), &mut raw, pairs)?
+            named::walk(self, cursor.offset(), raw, pairs)?
         } else {
             raw.tag = Tag::NotAnEvent;
             self.skip(&mut cursor, EVENT_DEPTH)?;
@@ -63,21 +85,20 @@ impl<'a> Walk<'a, '_> {
         };
         if !matches!(raw.tag, Tag::Stored | Tag::Removed | Tag::Cleared) {
             // Drift is of known events; others are counted as a whole.
-            self.table.drift.truncate(drift_start);
+            self.lists.drift.truncate(drift_start);
         }
-        raw.drift_end = mark(self.table.drift.len());
-        self.table.events.push(raw);
+        raw.drift_end = mark(self.lists.drift.len());
         Ok(end)
     }
 
     #[inline(always)]
     pub(super) const fn cursor(&self, at: usize) -> Cursor<'a> {
-        Cursor::new(self.payload, at)
+        Cursor::new(self.scan.payload, at)
     }
 
     #[inline(always)]
     pub(super) fn skip(&self, at: &mut Cursor<'_>, depth: usize) -> Result<(), WireError> {
-        skip_value(at, depth, self.kernels)
+        self.scan.skip(at, depth)
     }
 
     /// Notes and steps over the value of `field`; the last one counts. Lists have methods of their own.
@@ -101,10 +122,18 @@ impl<'a> Walk<'a, '_> {
             raw.hashes = if at.peek()? == NIL { List::Absent } else { List::Unread };
             return self.skip(at, FIELD_DEPTH);
         };
-        let from = mark(self.table.hashes.len());
-        match self.kernels.read_hashes(at.rest(), count, &mut self.table.hashes) {
+        let from = mark(self.lists.hashes.len());
+        // Decoding publishes block by block: one full-width hash is the most common list there is.
+        if count == 1
+            && let Some((&[0xcf | 0xd3, hash @ ..], _)) = at.rest().split_first_chunk::<9>()
+        {
+            self.lists.hashes.push(EngineHash(u64::from_be_bytes(hash)));
+            raw.hashes = List::Decoded(Run { start: from, end: from.saturating_add(1) });
+            return at.advance(9);
+        }
+        match self.scan.kernels.read_hashes(at.rest(), count, &mut self.lists.hashes) {
             Some(bytes) => {
-                raw.hashes = List::Decoded(Run { start: from, end: mark(self.table.hashes.len()) });
+                raw.hashes = List::Decoded(Run { start: from, end: mark(self.lists.hashes.len()) });
                 at.advance(bytes)
             }
             None => {
@@ -120,24 +149,26 @@ impl<'a> Walk<'a, '_> {
     pub(super) fn token_ids(&mut self, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
         let start = at.offset();
         note(at, raw, Field::TokenIds)?;
-        let count = match at.read_array()? {
-            Some(count) if self.demand == Tokens::Decode => count,
-            list => {
-                raw.tokens = if list.is_none() && at.peek()? == NIL { List::Absent } else { List::Unread };
-                at.go(start);
-                return self.skip(at, FIELD_DEPTH);
-            }
+        let Some(count) = at.read_array()? else {
+            raw.tokens = if at.peek()? == NIL { List::Absent } else { List::Unread };
+            return self.skip(at, FIELD_DEPTH);
         };
-        let from = mark(self.table.tokens.len());
-        let (rest, tokens) = (at.rest(), &mut self.table.tokens);
+        if self.scan.demand == Tokens::PassOver
+            && let Some(bytes) = self.scan.kernels.skip_tokens(at.rest(), count)
+        {
+            raw.tokens = List::Unread;
+            return at.advance(bytes);
+        }
+        let from = mark(self.lists.tokens.len());
+        let (rest, tokens) = (at.rest(), &mut self.lists.tokens);
         let pairs = count > 0 && rest.first() == Some(&PAIR);
         let read = if pairs {
-            self.kernels.read_pairs(rest, count, tokens)
+            self.scan.kernels.read_pairs(rest, count, tokens)
         } else {
-            self.kernels.read_tokens(rest, count, tokens)
+            self.scan.kernels.read_tokens(rest, count, tokens)
         };
         if let Some(bytes) = read {
-            let run = Run { start: from, end: mark(self.table.tokens.len()) };
+            let run = Run { start: from, end: mark(self.lists.tokens.len()) };
             raw.tokens = if pairs { List::Pairs(run) } else { List::Decoded(run) };
             return at.advance(bytes);
         }
@@ -148,7 +179,7 @@ impl<'a> Walk<'a, '_> {
 
     #[cold]
     pub(super) fn drift(&mut self, drift: RawDrift) {
-        self.table.drift.push(drift);
+        self.lists.drift.push(drift);
     }
 }
 

@@ -21,6 +21,11 @@ impl Capture {
         kvcap::read(&fs::read(&self.path).expect("a capture"))
     }
 
+    /// The payloads alone.
+    pub(crate) fn payloads(&self) -> Vec<Vec<u8>> {
+        self.records().into_iter().map(|record| record.payload).collect()
+    }
+
     /// Lines of the file beside it with this ending, if there is one.
     pub(crate) fn lines(&self, ending: &str) -> Option<Vec<Json>> {
         let text = fs::read_to_string(self.path.with_extension(ending)).ok()?;
@@ -44,6 +49,13 @@ pub(crate) fn all() -> Vec<Capture> {
 /// Those below 200 kB, which is all that is not a long stream.
 pub(crate) fn small() -> impl Iterator<Item = Capture> {
     all().into_iter().filter(|capture| fs::metadata(&capture.path).expect("a file").len() < 200_000)
+}
+
+/// The others, if all of their payloads are sound: what benches run over.
+pub(crate) fn large() -> impl Iterator<Item = Capture> {
+    let is_large = |path: &PathBuf| fs::metadata(path).expect("a file").len() >= 200_000;
+    let is_sound = |capture: &Capture| capture.sidecar["expected"]["malformed_batches"] == 0;
+    all().into_iter().filter(move |capture| is_large(&capture.path) && is_sound(capture))
 }
 
 fn open(path: PathBuf) -> Capture {

@@ -252,6 +252,6 @@ fn oracle_event(event: &mut Event<'_>, verdict: Verdict) -> OracleEvent {
             verdict: label.to_owned(),
             ..OracleEvent::empty(EventKind::Cleared)
         },
-        other => panic!("verdict {verdict:?} on {other:?}"),
+        Event::Unknown(_) | Event::Malformed(_) | _ => panic!("verdict {verdict:?} on {event:?}"),
     }
 }

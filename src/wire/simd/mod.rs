@@ -58,6 +58,11 @@ impl SimdLevel {
     /// Every level, of every architecture.
     pub const ALL: [Self; 4] = [Self::Scalar, Self::Ssse3, Self::Avx512, Self::Neon];
 
+    /// The levels this CPU runs, slowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|&level| Kernels::force(level).is_some())
+    }
+
     /// Its name on the command line, in the environment and in reports.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -123,7 +128,7 @@ impl Kernels {
     }
 
     /// Which kernels these are.
-    #[must_use]
+    #[cfg(test)]
     pub(crate) const fn level(self) -> SimdLevel {
         match self.0 {
             Chosen::Scalar(_) => SimdLevel::Scalar,

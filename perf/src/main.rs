@@ -1,0 +1,44 @@
+//! Measures kvtap beside its peers, on one machine, in one process. See the README.
+
+#[expect(unsafe_code, reason = "an allocator cannot be written without")]
+mod alloc;
+mod decode;
+mod instructions;
+mod machine;
+mod peers;
+mod report;
+mod rounds;
+#[path = "../../benches/support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+/// Measures kvtap beside its peers.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Payload bytes to records: every system over the same named cases.
+    Decode(decode::Options),
+    /// Counts instructions and compares them with the baseline.
+    Instructions(instructions::Options),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Decode(options) => {
+            decode::run(&options);
+            ExitCode::SUCCESS
+        }
+        Command::Instructions(options) => instructions::run(&options),
+    }
+}
