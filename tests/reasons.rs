@@ -115,7 +115,7 @@ fn body_cases() -> Vec<Case> {
         case(BlockSizeMismatch, Scope::Event, "smaller, no full one seen", small(3)),
         case(BlockSizeMismatch, Scope::Event, "larger", small(8)).after(held()),
         case(BlockSizeMismatch, Scope::Event, "on disk", small(8).set("medium", "DISK")),
-        case(BlockSizeMismatch, Scope::Event, "by hash alone on the device", { store_by_hash(&[1], "GPU") }),
+        case(BlockSizeMismatch, Scope::Event, "by hash alone on the device", store_by_hash(&[1], "GPU")),
         case(NoHashes, Scope::Event, "no hashes", store(&[], None, 1..=4)),
         case(NoHashes, Scope::Event, "nothing at all", store_by_hash(&[], "CPU")),
         case(SelfReferencing, Scope::Event, "repeated", store(&[1, 2, 1], None, 1..=12)),
