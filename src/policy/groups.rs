@@ -2,8 +2,6 @@
 //!
 //! vLLM ≥ 0.20.2 publishes every group of a hybrid model; only stored events name their kind (≥ 0.22.1).
 
-#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
-
 use super::Reason;
 use crate::wire::Gate;
 

@@ -1,6 +1,6 @@
 //! One event as a borrowed view, looked into in two stages so that a filtered event costs no more than it must.
-
-#![expect(clippy::inline_always, reason = "views are large: inlined, only what is used of them is ever made")]
+//!
+//! Views are large and are inlined into whoever looks at them, so that only what is used of one is ever made.
 
 use super::batch::Demand;
 use super::cursor::{Cursor, Int};

@@ -9,7 +9,6 @@ use super::walk::{FIELD_DEPTH, Walk};
 
 /// The field a key names. Every comparison is with a constant of the key's length: a load or two, no call.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "the caller branches on the answer: together they are one branch")]
 fn field_of(key: &[u8]) -> Option<Field> {
     macro_rules! known {
         ($($length:literal => $($field:ident)*,)*) => {
@@ -118,7 +117,6 @@ fn unusual(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent) -> Result<usi
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "keeps the position in registers")]
 fn tag(walk: &Walk<'_, '_>, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
     raw.present.insert(Field::Type);
     raw.set(Field::Type, at.offset_u32());

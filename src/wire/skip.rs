@@ -13,7 +13,6 @@ const RUN_MIN: usize = 8;
 
 /// Steps over one value. `depth` is the depth a container here would have.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "keeps the caller's position in registers")]
 pub(super) fn skip_value(cursor: &mut Cursor<'_>, depth: usize, kernels: Kernels) -> Result<(), WireError> {
     let marker = cursor.peek()?;
     // Compared rather than looked up: where the branch is predicted, the next value is read before this marker has
