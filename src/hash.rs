@@ -64,15 +64,23 @@ pub(crate) fn prefix_hash(parent: Option<PrefixHash>, local: LocalHash) -> Prefi
 
 /// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.
 pub(crate) fn identifier(text: &str) -> u64 {
-    match text.get(..16) {
-        Some(head) if is_hex64(text) => u64::from_str_radix(head, 16).unwrap_or_default(),
+    match text.as_bytes().first_chunk::<16>() {
+        Some(head) if is_hex64(text) => head.iter().fold(0, |value, digit| value << 4 | hex_digit(*digit)),
         _ => xxh3_64_with_seed(text.as_bytes(), 0),
     }
 }
 
+/// Value of a hex digit; anything for others.
+const fn hex_digit(digit: u8) -> u64 {
+    // Digits end in their value; both cases of letters in theirs minus nine.
+    (digit as u64 & 0x0f) + 9 * (digit as u64 >> 6)
+}
+
 /// Whether the text is 64 hex digits, the usual form of a multimodal identifier.
 pub(crate) fn is_hex64(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    // Without a way out of the loop, so that it becomes a few vector instructions.
+    let hex = |bytes: &[u8; 64]| bytes.iter().fold(true, |hex, byte| hex & byte.is_ascii_hexdigit());
+    text.len() == 64 && text.as_bytes().first_chunk().is_some_and(hex)
 }
 
 /// An opaque digest among the extra keys (vLLM prompt embeddings) as u64.
@@ -105,5 +113,25 @@ pub(crate) fn hash_tokens(tokens: &[u32], seed: Seed) -> LocalHash {
     } else {
         let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         local_hash(&bytes, seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_of_64_hex_digits_are_their_first_sixteen() {
+        let digits = "0123456789abcDEF".repeat(4);
+        assert_eq!(identifier(&digits), 0x0123_4567_89ab_cdef);
+        for at in 0..64 {
+            for other in ['g', 'G', '/', ':', '@', '`', '\u{7f}'] {
+                let mut text = digits.clone();
+                text.replace_range(at..=at, &other.to_string());
+                assert!(!is_hex64(&text), "{text}");
+                assert_eq!(identifier(&text), xxh3_64_with_seed(text.as_bytes(), 0));
+            }
+        }
+        assert!(!is_hex64(&digits[1..]) && !is_hex64(&format!("{digits}0")));
     }
 }

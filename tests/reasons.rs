@@ -97,6 +97,9 @@ fn body_cases() -> Vec<Case> {
     };
     let held = || [store(&[9], None, 91..=94)];
     let two_salts = || ["a", "b"].map(|salt| store(&[9], None, 91..=94).set("cache_salt", salt));
+    let many: Vec<_> = (1..=20).collect();
+    let repeated: Vec<_> = (1..=20).chain([1]).collect();
+    let pairs = list![list![1, 2], list![2, 3], list![3, 4], list![4, 5], list![5, 6]];
     let small = |size: u32| store(&[1], None, 1..=size).set("block_size", size);
     vec![
         case(AmbiguousCacheNamespace, Scope::Event, "two salts", store(&[1], Some(9), 1..=4))
@@ -115,15 +118,25 @@ fn body_cases() -> Vec<Case> {
         case(BlockSizeMismatch, Scope::Event, "smaller, no full one seen", small(3)),
         case(BlockSizeMismatch, Scope::Event, "larger", small(8)).after(held()),
         case(BlockSizeMismatch, Scope::Event, "on disk", small(8).set("medium", "DISK")),
-        case(BlockSizeMismatch, Scope::Event, "by hash alone on the device", { store_by_hash(&[1], "GPU") }),
+        case(BlockSizeMismatch, Scope::Event, "by hash alone on the device", store_by_hash(&[1], "GPU")),
         case(NoHashes, Scope::Event, "no hashes", store(&[], None, 1..=4)),
         case(NoHashes, Scope::Event, "nothing at all", store_by_hash(&[], "CPU")),
         case(SelfReferencing, Scope::Event, "repeated", store(&[1, 2, 1], None, 1..=12)),
         case(SelfReferencing, Scope::Event, "its own parent", store(&[9], Some(9), 1..=4)).after(held()),
         case(SelfReferencing, Scope::Event, "its own unknown parent", store(&[1], Some(1), 1..=4)),
+        case(SelfReferencing, Scope::Event, "late among many", store(&repeated, None, 1..=84)),
+        case(SelfReferencing, Scope::Event, "the parent among many", store(&many, Some(20), 1..=80)),
         case(SelfReferencing, Scope::Event, "by hash alone", store_by_hash(&[9, 9], "CPU")).after(held()),
         case(ExcessTokens, Scope::Event, "one block too many", store(&[1], None, 1..=8)),
         case(ExcessTokens, Scope::Event, "one token too many", store(&[1], None, 1..=5)),
+        case(ExcessTokens, Scope::Event, "one too many for two", store(&[1, 2], None, 1..=9)),
+        case(ExcessTokens, Scope::Event, "one too many for twenty", store(&many, None, 1..=81)),
+        case(
+            ExcessTokens,
+            Scope::Event,
+            "one pair too many",
+            store(&[1], None, 1..=4).set("token_ids", pairs),
+        ),
     ]
 }
 
@@ -254,6 +267,18 @@ fn too_few_tokens_place_the_leading_blocks_and_count_the_rest() {
     assert_eq!(source.counts().filtered, [("short_tokens", 2)]);
     assert_eq!(source.ingest.counters().placed_tokens, 8);
     assert_eq!(source.depths(1..=12), [2; 4]);
+}
+
+#[test]
+fn exactly_enough_tokens_are_not_too_many() {
+    for blocks in [1, 2, 8, 9, 20] {
+        let hashes: Vec<u64> = (1..=blocks).collect();
+        let tokens = u32::try_from(blocks).expect("small") * 4;
+        let mut source = Source::new();
+        source.apply([store(&hashes, None, 1..=tokens)]);
+        let placed = source.ingest.counters().placed_blocks;
+        assert_eq!((placed, source.counts().filtered), (blocks, vec![]));
+    }
 }
 
 #[test]

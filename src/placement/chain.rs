@@ -144,7 +144,6 @@ impl Chain {
         let copies = &mut known.copies[tier.index()];
         *copies = match *copies {
             0 => return None,
-            _ if self.as_set => 0,
             copies => copies - 1,
         };
         if *copies > 0 {

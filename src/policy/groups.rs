@@ -2,8 +2,6 @@
 //!
 //! vLLM ≥ 0.20.2 publishes every group of a hybrid model; only stored events name their kind (≥ 0.22.1).
 
-#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
-
 use super::Reason;
 use crate::wire::Gate;
 
@@ -43,11 +41,24 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// A stored event that names both its group and its kind teaches.
+    /// Judges a stored event; one that names both its group and its kind teaches.
     #[inline(always)]
-    pub(super) fn learn(&mut self, gate: &Gate<'_>) {
-        let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return };
-        let kind = Kind::of(kind);
+    pub(super) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<(), Reason> {
+        let kind = gate.spec_kind.map(Kind::of);
+        if let (Some(group_idx), Some(kind)) = (gate.group_idx, kind) {
+            self.learn(group_idx, kind);
+        }
+        self.admit_kind(kind, gate.group_idx)
+    }
+
+    /// Judges a removed event, which teaches nothing.
+    #[inline(always)]
+    pub(super) fn admit_removed(&self, gate: &Gate<'_>) -> Result<(), Reason> {
+        self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
+    }
+
+    #[inline]
+    fn learn(&mut self, group_idx: u32, kind: Kind) {
         if let Some((_, known)) = self.kinds.iter_mut().find(|(group, _)| *group == group_idx) {
             *known = kind;
         } else if self.kinds.len() < GROUPS_MAX {
@@ -56,15 +67,14 @@ impl Groups {
     }
 
     #[inline(always)]
-    pub(super) fn admit(&self, gate: &Gate<'_>) -> Result<(), Reason> {
-        if let Some(kind) = gate.spec_kind {
-            return match Kind::of(kind) {
-                Kind::Main => Ok(()),
-                Kind::Other => Err(Reason::NonMainAttentionKind),
-                Kind::Unknown => Err(Reason::UnknownKind),
-            };
+    fn admit_kind(&self, kind: Option<Kind>, group_idx: Option<u32>) -> Result<(), Reason> {
+        match kind {
+            Some(Kind::Main) => return Ok(()),
+            Some(Kind::Other) => return Err(Reason::NonMainAttentionKind),
+            Some(Kind::Unknown) => return Err(Reason::UnknownKind),
+            None => {}
         }
-        let Some(group_idx) = gate.group_idx else { return Ok(()) };
+        let Some(group_idx) = group_idx else { return Ok(()) };
         let learned = self.kinds.iter().find(|(group, _)| *group == group_idx);
         match learned {
             Some((_, Kind::Main)) => Ok(()),

@@ -1,7 +1,5 @@
 //! Step 2: whether the block is on this worker (vLLM ≥ 0.26.0 says so).
 
-#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
-
 use super::Reason;
 
 #[inline(always)]

@@ -1,7 +1,5 @@
 //! Step 3: the wire's medium → tier.
 
-#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
-
 use super::Reason;
 use crate::ids::Tier;
 

@@ -2,6 +2,7 @@
 //!
 //! One line per step, in the order in which they are judged; each step is a file. Steps 1–4 need only an event's gate, so
 //! that an event filtered by them is not looked into further. Knows nothing of hashing blocks or of the index.
+//! What looks at the gate is inlined: then it is never made.
 
 mod reason;
 mod ownership;
@@ -72,23 +73,20 @@ impl Policy {
 
     /// Steps 1–4 of a stored event.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `place`")]
     pub(crate) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
-            self.groups.learn(gate);
-            self.groups.admit(gate)?;
+            self.groups.admit_stored(gate)?;
         }
         Ok(tier)
     }
 
     /// Steps 1–4 of a removed event, which teaches nothing.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see `place`")]
     pub(crate) fn admit_removed(&self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
-            self.groups.admit(gate)?;
+            self.groups.admit_removed(gate)?;
         }
         Ok(tier)
     }
@@ -130,7 +128,6 @@ impl Policy {
 
 /// Steps 1–3.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
 fn place(gate: &Gate<'_>) -> Result<Tier, Reason> {
     ownership::admit(gate.ownership)?;
     locality::admit(gate.locality)?;

@@ -1,7 +1,5 @@
 //! Step 1: who manages the block.
 
-#![expect(clippy::inline_always, reason = "the gate is never made if everything that looks at it is inlined")]
-
 use super::Reason;
 
 /// Absent means the framework itself; `kvcr` is a layer whose blocks are not the worker's cache.

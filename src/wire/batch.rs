@@ -293,7 +293,6 @@ impl Batch<'_> {
     /// Calls `each` with every event left, in wire order. Twice as fast as `next_event`: a view is made where it is
     /// used, and moving one costs more than all else about it.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "so that a view is made only as far as it is looked at")]
     pub fn for_each(&mut self, mut each: impl FnMut(&mut Event<'_>)) {
         loop {
             let Decoder { events, context } = &mut *self.decoder;

@@ -2,8 +2,6 @@
 //!
 //! Hot loops keep a cursor of their own, in registers; everything they call with it is inlined or takes it by value.
 
-#![expect(clippy::inline_always, reason = "a call that is not inlined puts the position in memory")]
-
 use super::error::{WireError, WireErrorKind};
 use super::marker::{self, Kind};
 

@@ -1,6 +1,6 @@
 //! One event as a borrowed view, looked into in two stages so that a filtered event costs no more than it must.
-
-#![expect(clippy::inline_always, reason = "views are large: inlined, only what is used of them is ever made")]
+//!
+//! Views are large and are inlined into whoever looks at them, so that only what is used of one is ever made.
 
 use super::batch::Demand;
 use super::cursor::{Cursor, Int};
@@ -173,6 +173,10 @@ impl<'e> View<'e> {
     fn uint(&self, field: Field) -> Result<Option<u32>, EventError> {
         match self.cursor(field) {
             None => Ok(None),
+            // Groups and most block sizes take one byte.
+            Some(cursor) if cursor.peek().is_ok_and(|marker| marker < 0x80) => {
+                Ok(cursor.peek().ok().map(u32::from))
+            }
             Some(mut cursor) => match sound(cursor.read_int()).map(Int::to_u32) {
                 Some(Some(value)) => Ok(Some(value)),
                 Some(None) => Err(self.fail(EventErrorKind::OutOfRange, field)),

@@ -111,32 +111,27 @@ impl<'a> BlockMmInfos<'a> {
         let at = cursor.offset_u32();
         let mut found = None;
         match cursor.peek_kind() {
-            Ok(Kind::Nil) => self.skip(cursor),
+            Ok(Kind::Nil) => skip(cursor, self.kernels),
             Ok(Kind::Array) => {
                 let elements = sound(cursor.read_array()).unwrap_or_default();
                 found = (elements > 0).then_some(*cursor);
-                (0..elements).for_each(|_| self.skip(cursor));
+                (0..elements).for_each(|_| skip(cursor, self.kernels));
             }
             Ok(Kind::Map) => {
                 for _ in 0..sound(cursor.read_map()).unwrap_or_default() {
                     let key = sound(cursor.read_text());
                     if key.is_none() {
-                        self.skip(cursor);
+                        skip(cursor, self.kernels);
                     }
                     if key == Some(name) {
                         found = Some(*cursor);
                     }
-                    self.skip(cursor);
+                    skip(cursor, self.kernels);
                 }
             }
             _ => return Err(wrong(at, Field::BlockMmInfos)),
         }
         Ok(found)
-    }
-
-    fn skip(&self, cursor: &mut Cursor<'a>) {
-        let skipped = skip_value(cursor, 1, self.kernels);
-        debug_assert!(skipped.is_ok(), "structure was checked");
     }
 }
 
@@ -154,24 +149,28 @@ fn open(cursor: &mut Cursor<'_>, field: Field) -> Result<Option<usize>, EventErr
 
 /// Steps over one item; gives it if it identifies something.
 fn item<'a>(cursor: &mut Cursor<'a>, kernels: Kernels) -> Result<Option<ExtraKey<'a>>, EventError> {
-    let kind = cursor.peek_kind();
-    let start = *cursor;
+    match cursor.peek_kind() {
+        Ok(Kind::Str) => text(cursor).map(ExtraKey::Text).map(Some),
+        Ok(Kind::Bin) => Ok(sound(cursor.read_text()).map(ExtraKey::Digest)),
+        Ok(Kind::Array) => {
+            let count = sound(cursor.read_array()).unwrap_or_default();
+            let named = count > 0 && cursor.peek_kind() == Ok(Kind::Str);
+            let identifier = if named { Some(ExtraKey::Identifier(text(cursor)?)) } else { None };
+            for _ in usize::from(named)..count {
+                skip(cursor, kernels);
+            }
+            Ok(identifier)
+        }
+        _ => {
+            skip(cursor, kernels);
+            Ok(None)
+        }
+    }
+}
+
+fn skip(cursor: &mut Cursor<'_>, kernels: Kernels) {
     let skipped = skip_value(cursor, 1, kernels);
     debug_assert!(skipped.is_ok(), "structure was checked");
-    let mut inside = start;
-    Ok(match kind {
-        Ok(Kind::Str) => Some(ExtraKey::Text(text(&mut inside)?)),
-        Ok(Kind::Bin) => sound(inside.read_text()).map(ExtraKey::Digest),
-        Ok(Kind::Array) => {
-            let count = sound(inside.read_array()).unwrap_or_default();
-            if count > 0 && inside.peek_kind() == Ok(Kind::Str) {
-                Some(ExtraKey::Identifier(text(&mut inside)?))
-            } else {
-                None
-            }
-        }
-        _ => None,
-    })
 }
 
 fn text<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, EventError> {

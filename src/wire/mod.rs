@@ -60,7 +60,6 @@ fn text(bytes: &[u8]) -> Result<&str, std::str::Utf8Error> {
 
 /// A read inside a payload whose structure was checked, where only the type can surprise.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a check in tests, nothing otherwise")]
 fn sound<T>(read: Result<Option<T>, WireError>) -> Option<T> {
     debug_assert!(read.is_ok(), "structure was checked");
     read.ok().flatten()

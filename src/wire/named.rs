@@ -2,12 +2,13 @@
 //!
 //! Sent by vLLM ≥ 0.24.0, SGLang ≥ 0.5.20, TensorRT-LLM through Dynamo and Dynamo's mocker.
 
+use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::table::{RawDrift, RawEvent, Shape, Tag};
 use super::walk::{FIELD_DEPTH, Walk};
 
 /// The field a key names. Every comparison is with a constant of the key's length: a load or two, no call.
-#[inline]
+#[inline(always)]
 fn field_of(key: &[u8]) -> Option<Field> {
     macro_rules! known {
         ($($length:literal => $($field:ident)*,)*) => {
@@ -45,36 +46,88 @@ pub(super) fn walk(
 ) -> Result<usize, WireError> {
     let mut at = walk.cursor(at);
     for _ in 0..pairs {
-        let start = at.offset_u32();
-        let Some(key) = at.read_text()? else {
-            walk.drift(RawDrift::Key(start));
-            walk.skip(&mut at, FIELD_DEPTH)?;
-            walk.skip(&mut at, FIELD_DEPTH)?;
-            continue;
+        let start = at.offset();
+        let marker = at.peek()?;
+        let length = usize::from(marker & 0x1f);
+        let body = start.wrapping_add(1);
+        let key = match marker {
+            0xa0..=0xbf => at.payload().get(body..body.wrapping_add(length)),
+            _ => None,
         };
-        match field_of(key) {
-            Some(Field::Type) => {
-                raw.present.insert(Field::Type);
-                raw.set(Field::Type, at.offset_u32());
-                raw.tag = match at.read_text()? {
-                    Some(name) => Tag::of(name),
-                    None => {
-                        walk.skip(&mut at, FIELD_DEPTH)?;
-                        Tag::Broken
-                    }
-                };
-            }
-            Some(Field::BlockHashes) => walk.block_hashes(&mut at, raw)?,
-            Some(Field::TokenIds) => walk.token_ids(&mut at, raw)?,
-            Some(field) => walk.field(&mut at, raw, field)?,
-            None => {
-                walk.drift(RawDrift::Key(start));
-                walk.skip(&mut at, FIELD_DEPTH)?;
-            }
+        // Each key has code of its own, in which its length is a constant: as in `skip_value`, no waiting.
+        macro_rules! arms {
+            ($($field:ident: $step:expr,)*) => {
+                match key.and_then(field_of) {
+                    $(Some(Field::$field) => {
+                        at.go(body.wrapping_add(const { Field::$field.label().len() }));
+                        $step;
+                    })*
+                    None => at.go(unusual(walk, start, raw)?),
+                }
+            };
+        }
+        arms! {
+            Type: tag(walk, &mut at, raw)?,
+            BlockHashes: walk.block_hashes(&mut at, raw)?,
+            TokenIds: walk.token_ids(&mut at, raw)?,
+            ParentBlockHash: walk.field(&mut at, raw, Field::ParentBlockHash)?,
+            BlockSize: walk.field(&mut at, raw, Field::BlockSize)?,
+            LoraId: walk.field(&mut at, raw, Field::LoraId)?,
+            Medium: walk.field(&mut at, raw, Field::Medium)?,
+            LoraName: walk.field(&mut at, raw, Field::LoraName)?,
+            ExtraKeys: walk.field(&mut at, raw, Field::ExtraKeys)?,
+            BlockMmInfos: walk.field(&mut at, raw, Field::BlockMmInfos)?,
+            GroupIdx: walk.field(&mut at, raw, Field::GroupIdx)?,
+            SpecKind: walk.field(&mut at, raw, Field::SpecKind)?,
+            SlidingWindow: walk.field(&mut at, raw, Field::SlidingWindow)?,
+            Locality: walk.field(&mut at, raw, Field::Locality)?,
+            Ownership: walk.field(&mut at, raw, Field::Ownership)?,
+            SessionId: walk.field(&mut at, raw, Field::SessionId)?,
+            CacheSalt: walk.field(&mut at, raw, Field::CacheSalt)?,
+            LookaheadTokenIds: walk.field(&mut at, raw, Field::LookaheadTokenIds)?,
         }
     }
     raw.shape = Shape::Map(raw.present);
     Ok(at.offset())
+}
+
+/// A pair whose key is unknown, no text, or written with a longer header than it needs.
+#[inline(never)]
+fn unusual(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent) -> Result<usize, WireError> {
+    let mut at = walk.cursor(at);
+    let start = at.offset_u32();
+    let field = match at.read_text()? {
+        Some(key) => field_of(key),
+        None => {
+            walk.skip(&mut at, FIELD_DEPTH)?;
+            None
+        }
+    };
+    match field {
+        Some(Field::Type) => tag(walk, &mut at, raw)?,
+        Some(Field::BlockHashes) => walk.block_hashes(&mut at, raw)?,
+        Some(Field::TokenIds) => walk.token_ids(&mut at, raw)?,
+        Some(field) => walk.field(&mut at, raw, field)?,
+        None => {
+            walk.drift(RawDrift::Key(start));
+            walk.skip(&mut at, FIELD_DEPTH)?;
+        }
+    }
+    Ok(at.offset())
+}
+
+#[inline(always)]
+fn tag(walk: &Walk<'_, '_>, at: &mut Cursor<'_>, raw: &mut RawEvent) -> Result<(), WireError> {
+    raw.present.insert(Field::Type);
+    raw.set(Field::Type, at.offset_u32());
+    raw.tag = match at.read_text()? {
+        Some(name) => Tag::of(name),
+        None => {
+            walk.skip(at, FIELD_DEPTH)?;
+            Tag::Broken
+        }
+    };
+    Ok(())
 }
 
 #[cfg(test)]

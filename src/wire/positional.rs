@@ -154,7 +154,6 @@ fn tail(
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "keeps the position in registers")]
 fn fits_slot(at: Cursor<'_>, field: Field) -> Result<bool, WireError> {
     let marker = at.peek()?;
     if matches!(field, Field::GroupIdx | Field::SlidingWindow) {

@@ -1,7 +1,5 @@
 //! One walk over the events of a payload into the table: checks structure, notes where fields are.
 
-#![expect(clippy::inline_always, reason = "a call that is not inlined puts the position in memory")]
-
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::simd::Kernels;

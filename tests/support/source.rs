@@ -116,9 +116,9 @@ pub(crate) struct Seen {
 impl Seen {
     /// Local hashes of the blocks stored, in order.
     pub(crate) fn local_hashes(&self) -> Vec<u64> {
-        let local = |placement: &Placement| match *placement {
-            Placement::Store { local_hash, .. } => local_hash.map(|hash| hash.0),
-            _ => None,
+        let local = |placement: &Placement| {
+            let Placement::Store { local_hash, .. } = *placement else { return None };
+            local_hash.map(|hash| hash.0)
         };
         self.placements.iter().filter_map(local).collect()
     }
@@ -135,10 +135,10 @@ impl Seen {
     }
 
     pub(crate) fn error(&self, event: usize) -> EventError {
-        match self.verdicts[event] {
-            Verdict::Malformed(error) => error,
-            other => panic!("event {event} is {other:?}"),
-        }
+        let Verdict::Malformed(error) = self.verdicts[event] else {
+            panic!("event {event} is {:?}", self.verdicts[event])
+        };
+        error
     }
 }
 

@@ -1,0 +1,315 @@
+//! The index behind its channels: order, visibility, sources that share an index, come and go, and outrun it.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kvtap::{Config, Engine, Ingest, Match, PrefixHash, Prompt, Reader, SourceConfig};
+use support::pack::Choices;
+use support::source::{Event, clear, payload, remove, store};
+
+fn engine(shards: usize) -> Engine {
+    let mut config = Config::default();
+    config.shards = shards;
+    Engine::new(config).expect("a good configuration")
+}
+
+fn ingest(engine: &Engine, worker_id: u64, dp_rank: u32) -> Ingest {
+    let mut config = SourceConfig::new(worker_id);
+    config.block_size = 4;
+    config.dp_rank = dp_rank;
+    engine.ingest(config).expect("a good source")
+}
+
+/// Applies events of the source's own rank.
+fn apply(ingest: &mut Ingest, events: impl IntoIterator<Item = Event>) {
+    ingest.apply(&payload(events, rmpv::Value::Nil)).expect("a sound payload");
+}
+
+/// Worker, rank and device depth of all that match.
+fn holders(reader: &mut Reader, tokens: std::ops::RangeInclusive<u32>) -> Vec<(u64, u32, u32)> {
+    let tokens: Vec<u32> = tokens.collect();
+    let mut matches = Vec::new();
+    reader.find_matches(&Prompt::new(&tokens, 4), &mut matches);
+    let plain = |found: &Match| (found.worker.worker_id, found.worker.dp_rank, found.depths[0]);
+    matches.iter().map(plain).collect()
+}
+
+/// A chain that lies on every shard.
+fn chain(hashes: std::ops::RangeInclusive<u64>) -> Event {
+    let hashes: Vec<_> = hashes.collect();
+    let tokens = u32::try_from(hashes.len()).expect("small") * 4;
+    store(&hashes, None, 1..=tokens)
+}
+
+#[test]
+fn events_of_one_batch_reach_every_shard_in_their_order() {
+    for shards in [1, 2, 7] {
+        let engine = engine(shards);
+        let (mut source, mut reader) = (ingest(&engine, 0, 0), engine.reader());
+        let all: Vec<u64> = (1..=64).collect();
+        let mut choices = Choices::new(7);
+        for round in 0..200 {
+            // Any sequence of stores, removals and clears in one payload: the last word on each block counts.
+            let mut events = Vec::new();
+            let mut held = false;
+            for _ in 0..=choices.below(9) {
+                held = match choices.below(3) {
+                    0 if held => {
+                        events.push(remove(&all));
+                        false
+                    }
+                    1 => {
+                        events.push(clear());
+                        false
+                    }
+                    _ if held => true,
+                    _ => {
+                        events.push(chain(1..=64));
+                        true
+                    }
+                };
+            }
+            apply(&mut source, events);
+            source.flush();
+            let expected = if held { vec![(0, 0, 64)] } else { vec![] };
+            assert_eq!(holders(&mut reader, 1..=256), expected, "round {round}");
+            apply(&mut source, [clear()]);
+        }
+        assert_eq!(source.counters().filtered(kvtap::Reason::UnknownBlock), 0);
+    }
+}
+
+#[test]
+fn two_names_of_one_prefix_keep_it_until_both_are_gone() {
+    for shards in [1, 2, 7] {
+        let engine = engine(shards);
+        let (mut source, mut reader) = (ingest(&engine, 0, 0), engine.reader());
+        apply(&mut source, [chain(1..=32), chain(101..=132)]);
+        apply(&mut source, [remove(&(1..=32).collect::<Vec<_>>())]);
+        source.flush();
+        assert_eq!(holders(&mut reader, 1..=128), [(0, 0, 32)]);
+        apply(&mut source, [remove(&[120])]);
+        source.flush();
+        assert_eq!(holders(&mut reader, 1..=128), [(0, 0, 19)], "a hole in the middle");
+        apply(&mut source, [remove(&(101..=119).chain(121..=132).collect::<Vec<_>>())]);
+        source.flush();
+        assert_eq!(holders(&mut reader, 1..=128), []);
+    }
+}
+
+#[test]
+fn a_source_that_goes_takes_its_blocks_along_and_leaves_others() {
+    let engine = engine(3);
+    let (mut first, mut second) = (ingest(&engine, 1, 0), ingest(&engine, 2, 0));
+    let mut reader = engine.reader();
+    apply(&mut first, [chain(1..=32)]);
+    apply(&mut second, [chain(1..=16)]);
+    second.flush();
+    first.flush();
+    assert_eq!(holders(&mut reader, 1..=128), [(1, 0, 32), (2, 0, 16)]);
+    drop(first);
+    assert_eq!(holders(&mut reader, 1..=128), [(2, 0, 16)], "gone when the drop returns");
+    drop(second);
+    assert_eq!(holders(&mut reader, 1..=128), []);
+}
+
+/// Blocks of a source are gone although it was never flushed.
+#[test]
+fn a_source_that_goes_unflushed_leaves_nothing_behind() {
+    let engine = engine(3);
+    let mut reader = engine.reader();
+    for _ in 0..100 {
+        let mut source = ingest(&engine, 1, 0);
+        apply(&mut source, [chain(1..=64)]);
+        drop(source);
+        assert_eq!(holders(&mut reader, 1..=4), []);
+    }
+}
+
+#[test]
+fn a_new_source_in_a_freed_slot_sees_nothing_of_the_old_one() {
+    let engine = engine(3);
+    let mut reader = engine.reader();
+    for round in 0..5000_u64 {
+        let mut old = ingest(&engine, round, 0);
+        apply(&mut old, [chain(1..=8)]);
+        drop(old);
+        let mut new = ingest(&engine, round + 1_000_000, 0);
+        apply(&mut new, [store(&[1], None, 101..=104)]);
+        new.flush();
+        assert_eq!(holders(&mut reader, 1..=32), [], "round {round}");
+        assert_eq!(holders(&mut reader, 101..=104), [(round + 1_000_000, 0, 1)]);
+        // More rounds than the index has slots: each was freed.
+    }
+}
+
+#[test]
+fn two_sources_of_one_worker_with_different_ranks_are_two_entries() {
+    let engine = engine(2);
+    let (mut first, mut second) = (ingest(&engine, 1, 0), ingest(&engine, 1, 1));
+    let mut reader = engine.reader();
+    apply(&mut first, [chain(1..=4)]);
+    apply(&mut second, [chain(1..=8)]);
+    first.flush();
+    second.flush();
+    assert_eq!(holders(&mut reader, 1..=32), [(1, 0, 4), (1, 1, 8)]);
+    apply(&mut first, [clear()]);
+    first.flush();
+    assert_eq!(holders(&mut reader, 1..=32), [(1, 1, 8)]);
+}
+
+#[test]
+fn two_sources_of_one_worker_and_rank_answer_as_one_but_forget_apart() {
+    let engine = engine(2);
+    let (mut first, mut second) = (ingest(&engine, 1, 0), ingest(&engine, 1, 0));
+    let mut reader = engine.reader();
+    apply(&mut first, [chain(1..=4)]);
+    apply(&mut second, [chain(1..=8)]);
+    first.flush();
+    second.flush();
+    assert_eq!(holders(&mut reader, 1..=32), [(1, 0, 8)], "what either holds");
+    apply(&mut second, [clear()]);
+    second.flush();
+    assert_eq!(holders(&mut reader, 1..=32), [(1, 0, 4)]);
+    drop(first);
+    assert_eq!(holders(&mut reader, 1..=32), []);
+}
+
+#[test]
+fn what_was_flushed_is_visible_to_readers_of_every_thread() {
+    let engine = engine(3);
+    let (to_reader, flushed) = std::sync::mpsc::channel::<u32>();
+    let (to_writer, seen) = std::sync::mpsc::channel::<()>();
+    let mut reader = engine.reader();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for depth in flushed {
+                let expected = if depth == 0 { vec![] } else { vec![(0, 0, depth)] };
+                assert_eq!(holders(&mut reader, 1..=400), expected);
+                to_writer.send(()).expect("the writer waits");
+            }
+        });
+        let mut source = ingest(&engine, 0, 0);
+        for round in 0..300 {
+            let depth = round % 20;
+            if depth == 0 {
+                apply(&mut source, [clear()]);
+            } else {
+                let parent = (depth > 1).then(|| u64::from(depth) - 1);
+                let first = (depth - 1) * 4 + 1;
+                apply(&mut source, [store(&[u64::from(depth)], parent, first..=first + 3)]);
+            }
+            source.flush();
+            to_reader.send(depth).expect("the reader lives");
+            seen.recv().expect("the reader agrees");
+        }
+        drop(to_reader);
+    });
+}
+
+/// Readers hold a shard up while they look at it, so its channel fills and the source has to wait.
+#[test]
+fn a_source_that_outruns_the_shards_waits_and_loses_nothing() {
+    let engine = engine(1);
+    let (mut slow, mut fast) = (ingest(&engine, 1, 0), ingest(&engine, 2, 0));
+    // A long chain, so that a query takes its time.
+    let mut parent = None;
+    for part in 0..100_u64 {
+        let hashes: Vec<_> = (part * 1000 + 1..=part * 1000 + 1000).collect();
+        let first = u32::try_from(part).expect("small") * 4000 + 1;
+        apply(&mut slow, [store(&hashes, parent, first..=first + 3999)]);
+        parent = hashes.last().copied();
+    }
+    slow.flush();
+    let prefixes = prefixes_of(400_000);
+
+    let stop = AtomicBool::new(false);
+    let mut blocks = 0_u32;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (mut reader, prefixes, stop) = (engine.reader(), &prefixes, &stop);
+            scope.spawn(move || {
+                let mut matches = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    reader.find_prefix_matches(prefixes, &mut matches);
+                    assert_eq!(matches[0].depths, [100_000; 4]);
+                }
+            });
+        }
+        while fast.counters().back_pressure == 0 && blocks < 200_000 {
+            let first = blocks * 4 + 1_000_000;
+            apply(&mut fast, [store(&[u64::from(blocks) + 1], None, first..=first + 3)]);
+            blocks += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(fast.counters().back_pressure > 0, "never held up in {blocks} batches");
+    fast.flush();
+    let mut reader = engine.reader();
+    for block in 0..blocks {
+        let first = block * 4 + 1_000_000;
+        assert_eq!(holders(&mut reader, first..=first + 3), [(2, 0, 1)], "block {block} of {blocks}");
+    }
+}
+
+/// Prefix hashes of the prompt 1, 2, 3, … of so many tokens.
+fn prefixes_of(tokens: u32) -> Vec<PrefixHash> {
+    /// Notes the prefix hashes of stores.
+    struct Note(Vec<PrefixHash>);
+    impl kvtap::Observer for Note {
+        fn placement(&mut self, _: kvtap::Worker, placement: kvtap::Placement) {
+            if let kvtap::Placement::Store { prefix_hash, .. } = placement {
+                self.0.push(prefix_hash);
+            }
+        }
+    }
+    let engine = engine(1);
+    let mut source = ingest(&engine, 0, 0);
+    let hashes: Vec<_> = (1..=u64::from(tokens / 4)).collect();
+    let mut note = Note(Vec::new());
+    let payload = payload([store(&hashes, None, 1..=tokens)], 0);
+    source.apply_observed(&payload, &mut note).expect("a sound payload");
+    note.0
+}
+
+/// Sources of many threads share the shards; each keeps its own order.
+#[test]
+fn sources_on_many_threads_do_not_disturb_each_other() {
+    let engine = engine(3);
+    std::thread::scope(|scope| {
+        for worker_id in 0..6 {
+            let engine = &engine;
+            scope.spawn(move || {
+                let (mut source, mut reader) = (ingest(engine, worker_id, 0), engine.reader());
+                let mut choices = Choices::new(worker_id);
+                for _ in 0..300 {
+                    let depth = choices.below(24) as u64 + 1;
+                    apply(
+                        &mut source,
+                        [chain(1..=depth), remove(&(1..=depth).collect::<Vec<_>>()), chain(1..=depth)],
+                    );
+                    source.flush();
+                    let mine: Vec<_> = holders(&mut reader, 1..=96)
+                        .into_iter()
+                        .filter(|&(id, ..)| id == worker_id)
+                        .collect();
+                    assert_eq!(mine, [(worker_id, 0, u32::try_from(depth).expect("small"))]);
+                    apply(&mut source, [clear()]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn readers_outlive_the_engine_and_its_sources() {
+    let engine = engine(2);
+    let (mut source, mut reader) = (ingest(&engine, 0, 0), engine.reader());
+    drop(engine);
+    apply(&mut source, [chain(1..=4)]);
+    source.flush();
+    assert_eq!(holders(&mut reader, 1..=16), [(0, 0, 4)]);
+    drop(source);
+    assert_eq!(holders(&mut reader, 1..=16), []);
+}
