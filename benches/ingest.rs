@@ -19,6 +19,9 @@ use support::payload::payloads;
 /// Tokens of a case's payloads together. An iteration starts with an empty index.
 const TOKENS: usize = 300_000;
 
+/// The worker whose blocks the sidecars' digests are of.
+const WORKER: u64 = 0;
+
 /// An engine with a fixed seed, and a write side of it.
 fn fresh(source: &SourceConfig) -> (Engine, Ingest) {
     let mut config = Config::default();
@@ -66,7 +69,7 @@ fn captured(criterion: &mut Criterion) {
     for capture in captures::large() {
         let payloads = capture.payloads();
         let bytes: usize = payloads.iter().map(Vec::len).sum();
-        let mut source = SourceConfig::new(7);
+        let mut source = SourceConfig::new(WORKER);
         source.block_size = capture.block_size;
         let (_, ingest) = apply(fresh(&source), &payloads);
         let expected = &capture.sidecar["expected"];
