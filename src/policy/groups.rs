@@ -20,14 +20,17 @@ enum Kind {
 impl Kind {
     #[inline(always)]
     fn of(name: &str) -> Self {
-        match name {
-            "full_attention" | "mla_attention" | "sink_full_attention" => Self::Main,
-            "sliding_window"
-            | "sliding_window_mla"
-            | "mamba"
-            | "chunked_local_attention"
-            | "encoder_only_attention"
-            | "cross_attention" => Self::Other,
+        // By length first: a comparison with a constant of known length is a load or two.
+        match name.len() {
+            14 if name == "full_attention" => Self::Main,
+            13 if name == "mla_attention" => Self::Main,
+            19 if name == "sink_full_attention" => Self::Main,
+            14 if name == "sliding_window" => Self::Other,
+            18 if name == "sliding_window_mla" => Self::Other,
+            5 if name == "mamba" => Self::Other,
+            23 if name == "chunked_local_attention" => Self::Other,
+            22 if name == "encoder_only_attention" => Self::Other,
+            15 if name == "cross_attention" => Self::Other,
             _ => Self::Unknown,
         }
     }

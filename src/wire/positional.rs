@@ -135,16 +135,30 @@ fn tail(
         walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let start = at.offset();
-    let present = raw.present;
     // First assume the layout; fall back to types at the first element that does not fit.
-    for &field in TAIL.iter().take(slots.len()) {
-        if !fits_slot(at, field)? {
-            TAIL.iter().for_each(|&field| raw.set(field, 0));
-            raw.present = present;
-            return by_type(walk, start, raw, slots);
+    let (start, present) = (at.offset(), raw.present);
+    let fits = 'layout: {
+        macro_rules! element {
+            ($position:literal, $fits:ident) => {
+                if slots.len() > $position {
+                    if !$fits(at)? {
+                        break 'layout false;
+                    }
+                    walk.field(&mut at, raw, const { TAIL[$position] })?;
+                }
+            };
         }
-        walk.field(&mut at, raw, field)?;
+        element!(0, is_nil_or_u32);
+        element!(1, is_nil_or_text);
+        element!(2, is_nil_or_u32);
+        element!(3, is_nil_or_text);
+        element!(4, is_nil_or_text);
+        true
+    };
+    if !fits {
+        TAIL.iter().for_each(|&field| raw.set(field, 0));
+        raw.present = present;
+        return by_type(walk, start, raw, slots);
     }
     for slot in slots.skip(TAIL.len()) {
         walk.drift(RawDrift::Slot(mark(slot)));
@@ -154,13 +168,16 @@ fn tail(
 }
 
 #[inline(always)]
-fn fits_slot(at: Cursor<'_>, field: Field) -> Result<bool, WireError> {
+fn is_nil_or_u32(at: Cursor<'_>) -> Result<bool, WireError> {
     let marker = at.peek()?;
-    if matches!(field, Field::GroupIdx | Field::SlidingWindow) {
-        // Any small number is one byte.
-        return Ok(marker < 0x80 || marker == NIL || is_u32(at)?);
-    }
-    Ok(matches!(kind(marker), Kind::Nil | Kind::Str | Kind::Bin))
+    // Any small number is one byte.
+    Ok(marker < 0x80 || marker == NIL || is_u32(at)?)
+}
+
+#[inline(always)]
+fn is_nil_or_text(at: Cursor<'_>) -> Result<bool, WireError> {
+    let marker = at.peek()?;
+    Ok(marker == NIL || matches!(kind(marker), Kind::Str | Kind::Bin))
 }
 
 #[inline]
