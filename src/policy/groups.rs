@@ -44,14 +44,10 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Judges a stored event; one that names both its group and its kind teaches.
+    /// Judges a stored event.
     #[inline(always)]
-    pub(super) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<(), Reason> {
-        let kind = gate.spec_kind.map(Kind::of);
-        if let (Some(group_idx), Some(kind)) = (gate.group_idx, kind) {
-            self.learn(group_idx, kind);
-        }
-        self.admit_kind(kind, gate.group_idx)
+    pub(super) fn admit_stored(&self, gate: &Gate<'_>) -> Result<(), Reason> {
+        self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
     }
 
     /// Judges a removed event, which teaches nothing.
@@ -60,12 +56,18 @@ impl Groups {
         self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
     }
 
+    /// A stored event that names both its group and its kind teaches. Says whether anything changed.
     #[inline]
-    fn learn(&mut self, group_idx: u32, kind: Kind) {
+    pub(super) fn learn(&mut self, gate: &Gate<'_>) -> bool {
+        let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return false };
+        let kind = Kind::of(kind);
         if let Some((_, known)) = self.kinds.iter_mut().find(|(group, _)| *group == group_idx) {
-            *known = kind;
+            std::mem::replace(known, kind) != kind
         } else if self.kinds.len() < GROUPS_MAX {
             self.kinds.push((group_idx, kind));
+            true
+        } else {
+            false
         }
     }
 

@@ -9,11 +9,15 @@ use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::marker::{Kind, kind};
 use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
+use super::tails::Place;
 use super::walk::{FIELD_DEPTH, NIL, Walk};
 
 /// Elements a tuple needs, tag included.
 const STORED_MIN: usize = 5;
 const REMOVED_MIN: usize = 2;
+
+/// Elements up to and including the token list.
+const STORED_TOKENS: usize = 4;
 
 /// Index of the first element of the tail.
 const STORED_TAIL: usize = 9;
@@ -66,6 +70,11 @@ fn stored(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) 
     walk.block_hashes(&mut at, raw)?;
     walk.field(&mut at, raw, Field::ParentBlockHash)?;
     walk.token_ids(&mut at, raw)?;
+    let place = Place { named: false, left: count.saturating_sub(STORED_TOKENS), present: raw.present };
+    if let Some(end) = walk.known_tail(at.offset(), place, raw) {
+        return Ok(end);
+    }
+    let start = at.offset();
     walk.field(&mut at, raw, Field::BlockSize)?;
     for slot in STORED_MIN..count.min(STORED_TAIL) {
         match slot {
@@ -76,7 +85,11 @@ fn stored(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) 
             _ => walk.field(&mut at, raw, Field::ExtraKeys)?,
         }
     }
-    if count > STORED_TAIL { tail(walk, at.offset(), raw, STORED_TAIL..count) } else { Ok(at.offset()) }
+    if count > STORED_TAIL {
+        at.go(tail(walk, at.offset(), raw, STORED_TAIL..count)?);
+    }
+    walk.learn_tail(start..at.offset(), place, raw);
+    Ok(at.offset())
 }
 
 #[inline]
