@@ -25,6 +25,7 @@ pub(crate) struct SaltHash(pub(crate) u64);
 
 impl SaltHash {
     /// Absent and empty salts are none.
+    #[inline]
     pub(crate) fn of(salt: Option<&str>) -> Option<Self> {
         salt.filter(|salt| !salt.is_empty()).map(|salt| Self(xxh3_64_with_seed(salt.as_bytes(), 1)))
     }
@@ -32,6 +33,7 @@ impl SaltHash {
 
 impl Seed {
     /// The seed under a LoRA name (empty is none) and a salt.
+    #[inline]
     pub(crate) fn new(lora_name: Option<&str>, salt: Option<SaltHash>) -> Self {
         let lora = match lora_name {
             Some(name) if !name.is_empty() => xxh3_64_with_seed(name.as_bytes(), 0),

@@ -72,7 +72,12 @@ impl<P: Place> Judge<'_, P> {
     fn stored(&mut self, stored: &mut Stored<'_>) -> Result<(), Stop> {
         self.seen.shape(stored.shape());
         stored.drift().for_each(|drift| self.seen.drift(drift));
-        let tier = match self.policy.admit_stored(&stored.gate()?) {
+        let id = stored.gate_id();
+        let verdict = match id.and_then(|id| self.policy.remembered(id)) {
+            Some(verdict) => verdict,
+            None => self.policy.admit_stored(&stored.gate()?, id),
+        };
+        let tier = match verdict {
             Ok(tier) => tier,
             Err(reason) => {
                 self.place.counters().stored_events += 1;

@@ -23,8 +23,13 @@ impl LocalHasher {
         let seed = Seed::new(body.lora_name, admitted.salt());
         self.identities.read(admitted);
         if self.identities.is_empty() && !body.bigram && block_size > 0 {
-            let blocks = body.token_ids.chunks_exact(block_size).take(count);
-            self.hashes.extend(blocks.map(|tokens| hash_tokens(tokens, seed)));
+            // Split off one by one: an iterator of chunks divides by the block size, twice.
+            let mut rest = body.token_ids;
+            for _ in 0..count {
+                let Some((block, after)) = rest.split_at_checked(block_size) else { break };
+                self.hashes.push(hash_tokens(block, seed));
+                rest = after;
+            }
             return &self.hashes;
         }
         let blocks = blocks(body.token_ids, block_size, body.bigram).take(count);

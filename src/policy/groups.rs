@@ -20,14 +20,17 @@ enum Kind {
 impl Kind {
     #[inline(always)]
     fn of(name: &str) -> Self {
-        match name {
-            "full_attention" | "mla_attention" | "sink_full_attention" => Self::Main,
-            "sliding_window"
-            | "sliding_window_mla"
-            | "mamba"
-            | "chunked_local_attention"
-            | "encoder_only_attention"
-            | "cross_attention" => Self::Other,
+        // By length first: a comparison with a constant of known length is a load or two.
+        match name.len() {
+            14 if name == "full_attention" => Self::Main,
+            13 if name == "mla_attention" => Self::Main,
+            19 if name == "sink_full_attention" => Self::Main,
+            14 if name == "sliding_window" => Self::Other,
+            18 if name == "sliding_window_mla" => Self::Other,
+            5 if name == "mamba" => Self::Other,
+            23 if name == "chunked_local_attention" => Self::Other,
+            22 if name == "encoder_only_attention" => Self::Other,
+            15 if name == "cross_attention" => Self::Other,
             _ => Self::Unknown,
         }
     }
@@ -41,14 +44,10 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Judges a stored event; one that names both its group and its kind teaches.
+    /// Judges a stored event.
     #[inline(always)]
-    pub(super) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<(), Reason> {
-        let kind = gate.spec_kind.map(Kind::of);
-        if let (Some(group_idx), Some(kind)) = (gate.group_idx, kind) {
-            self.learn(group_idx, kind);
-        }
-        self.admit_kind(kind, gate.group_idx)
+    pub(super) fn admit_stored(&self, gate: &Gate<'_>) -> Result<(), Reason> {
+        self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
     }
 
     /// Judges a removed event, which teaches nothing.
@@ -57,12 +56,18 @@ impl Groups {
         self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
     }
 
+    /// A stored event that names both its group and its kind teaches. Says whether anything changed.
     #[inline]
-    fn learn(&mut self, group_idx: u32, kind: Kind) {
+    pub(super) fn learn(&mut self, gate: &Gate<'_>) -> bool {
+        let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return false };
+        let kind = Kind::of(kind);
         if let Some((_, known)) = self.kinds.iter_mut().find(|(group, _)| *group == group_idx) {
-            *known = kind;
+            std::mem::replace(known, kind) != kind
         } else if self.kinds.len() < GROUPS_MAX {
             self.kinds.push((group_idx, kind));
+            true
+        } else {
+            false
         }
     }
 

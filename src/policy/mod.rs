@@ -9,6 +9,7 @@ mod ownership;
 mod locality;
 mod medium;
 mod groups;
+mod verdicts;
 mod namespaces;
 mod block_size;
 
@@ -17,9 +18,10 @@ pub use reason::{Reason, Scope};
 
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, Tier};
-use crate::wire::{Body, Gate};
+use crate::wire::{Body, Gate, GateId};
 use block_size::BlockSize;
 use groups::Groups;
+use verdicts::Verdicts;
 
 /// Python's hash of the empty tuple, which SGLang ≤ 0.4.9 sends as the parent of a prompt's first block
 /// (`engine-sglang-0.4.9-radix64`). It is never announced as a block.
@@ -29,6 +31,7 @@ const NO_PARENT: EngineHash = EngineHash(5_740_354_900_026_072_187);
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     groups: Groups,
+    verdicts: Verdicts,
     block_size: BlockSize,
 }
 
@@ -68,17 +71,31 @@ impl<'e> Admitted<'e> {
 
 impl Policy {
     pub(crate) fn new(block_size: u32) -> Self {
-        Self { groups: Groups::default(), block_size: BlockSize::new(block_size) }
+        let block_size = BlockSize::new(block_size);
+        Self { groups: Groups::default(), verdicts: Verdicts::default(), block_size }
     }
 
     /// Steps 1–4 of a stored event.
-    #[inline(always)]
-    pub(crate) fn admit_stored(&mut self, gate: &Gate<'_>) -> Result<Tier, Reason> {
-        let tier = place(gate)?;
-        if has_groups(tier) {
-            self.groups.admit_stored(gate)?;
+    pub(crate) fn admit_stored(&mut self, gate: &Gate<'_>, id: Option<GateId>) -> Result<Tier, Reason> {
+        let verdict = place(gate).and_then(|tier| {
+            if !has_groups(tier) {
+                return Ok(tier);
+            }
+            if self.groups.learn(gate) {
+                self.verdicts.forget();
+            }
+            self.groups.admit_stored(gate).map(|()| tier)
+        });
+        if let Some(id) = id {
+            self.verdicts.remember(id, verdict);
         }
-        Ok(tier)
+        verdict
+    }
+
+    /// The verdict on an equal gate, if it was given and still holds; then nothing is to be learned either.
+    #[inline]
+    pub(crate) fn remembered(&self, id: GateId) -> Option<Result<Tier, Reason>> {
+        self.verdicts.find(id)
     }
 
     /// Steps 1–4 of a removed event, which teaches nothing.

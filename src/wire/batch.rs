@@ -8,6 +8,7 @@ use super::hashes::DigestHalf;
 use super::simd::{Kernels, SimdLevel};
 use super::skip::skip_value;
 use super::table::{Lists, RawEvent, mark};
+use super::tails::Tails;
 use super::walk::{EVENT_DEPTH, NIL, Scan, Tokens, events};
 
 /// Depth of the batch's own elements.
@@ -32,6 +33,7 @@ const RANK_KEYS: [&[u8]; 3] = [b"data_parallel_rank", b"attn_dp_rank", b"dp_rank
 pub struct Decoder {
     events: Vec<RawEvent>,
     context: Context,
+    tails: Tails,
 }
 
 /// How many of the stored events handed out lately had their tokens asked for.
@@ -64,7 +66,7 @@ impl Decoder {
 
     fn with_kernels(digest: DigestHalf, kernels: Kernels) -> Self {
         let context = Context { lists: Lists::default(), demand: Demand::default(), kernels, digest };
-        Self { events: Vec::new(), context }
+        Self { events: Vec::new(), context, tails: Tails::new() }
     }
 
     /// Checks a payload to its last byte.
@@ -84,6 +86,7 @@ impl Decoder {
             scan: Scan { payload, kernels: *kernels, demand: tokens },
             events: &mut self.events,
             lists,
+            tails: &mut self.tails,
             envelope: Envelope::default(),
         };
         check.payload()?;
@@ -112,6 +115,7 @@ struct Check<'a, 't> {
     scan: Scan<'a>,
     events: &'t mut Vec<RawEvent>,
     lists: &'t mut Lists,
+    tails: &'t mut Tails,
     envelope: Envelope,
 }
 
@@ -196,7 +200,8 @@ impl Check<'_, '_> {
         let Some(count) = self.cursor.read_array()? else {
             return Err(self.unless_broken(WireErrorKind::BadEvents));
         };
-        let (at, left) = events(self.scan, (self.events, self.lists), self.cursor.offset(), count)?;
+        let (at, left) =
+            events(self.scan, (self.events, self.lists, self.tails), self.cursor.offset(), count)?;
         self.cursor.go(at);
         self.envelope.left = left;
         self.envelope.left_at = self.cursor.offset_u32();
@@ -283,7 +288,7 @@ impl Batch<'_> {
         if self.next >= self.decoder.events.len() {
             self.refill()?;
         }
-        let Decoder { events, context } = &mut *self.decoder;
+        let Decoder { events, context, .. } = &mut *self.decoder;
         let raw = events.get(self.next)?;
         self.next = self.next.saturating_add(1);
         let drift_start = std::mem::replace(&mut self.drift_start, raw.drift_end);
@@ -295,7 +300,7 @@ impl Batch<'_> {
     #[inline(always)]
     pub fn for_each(&mut self, mut each: impl FnMut(&mut Event<'_>)) {
         loop {
-            let Decoder { events, context } = &mut *self.decoder;
+            let Decoder { events, context, .. } = &mut *self.decoder;
             let mut drift_start = self.drift_start;
             for raw in events.get(self.next..).unwrap_or_default() {
                 let payload = self.payload;
@@ -317,13 +322,13 @@ impl Batch<'_> {
         }
         self.next = 0;
         self.drift_start = 0;
-        let Decoder { events: table, context } = &mut *self.decoder;
+        let Decoder { events: table, context, tails } = &mut *self.decoder;
         let Context { lists, demand, kernels, .. } = context;
         table.clear();
         lists.clear();
         let scan = Scan { payload: self.payload, kernels: *kernels, demand: demand.tokens() };
         let from = self.envelope.left_at as usize;
-        let walked = events(scan, (table, lists), from, self.envelope.left);
+        let walked = events(scan, (table, lists, tails), from, self.envelope.left);
         debug_assert!(walked.is_ok(), "structure was checked");
         let (at, left) = walked.unwrap_or_default();
         self.envelope.left = left;

@@ -9,6 +9,7 @@ use super::extra_keys::{BlockMmInfos, ExtraKeys};
 use super::hashes::{self, DigestHalf};
 use super::simd::Kernels;
 use super::table::{List, Lists, RawDrift, RawEvent, Run, Shape, Tag, mark};
+use super::tails::GateId;
 use super::{sound, text, tokens};
 use crate::ids::EngineHash;
 
@@ -296,6 +297,13 @@ impl<'e> Stored<'e> {
     #[inline(always)]
     pub fn gate(&self) -> Result<Gate<'e>, EventError> {
         self.0.gate()
+    }
+
+    /// Names the gate if an event with the same one was seen before, by this decoder.
+    #[must_use]
+    #[inline]
+    pub fn gate_id(&self) -> Option<GateId> {
+        self.0.raw.gate
     }
 
     /// Reads stage two.

@@ -16,6 +16,7 @@ pub(super) enum Kind {
 }
 
 /// Type of the value that starts with `marker`.
+#[inline(always)]
 pub(super) const fn kind(marker: u8) -> Kind {
     match marker {
         0x00..=0x7f | 0xcc..=0xd3 | 0xe0..=0xff => Kind::Int,

@@ -26,6 +26,7 @@ mod marker;
 mod cursor;
 mod skip;
 mod table;
+mod tails;
 mod walk;
 mod batch;
 mod event;
@@ -45,6 +46,7 @@ pub use extra_keys::{BlockMmInfos, ExtraKey, ExtraKeys};
 pub use hashes::DigestHalf;
 pub use simd::SimdLevel;
 pub use table::{FieldSet, Shape};
+pub use tails::GateId;
 
 /// Bytes as text. Names that every engine sends are compared rather than checked, which is several times faster.
 #[inline]

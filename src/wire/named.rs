@@ -5,6 +5,7 @@
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::table::{RawDrift, RawEvent, Shape, Tag};
+use super::tails::Place;
 use super::walk::{FIELD_DEPTH, Walk};
 
 /// The field a key names. Every comparison is with a constant of the key's length: a load or two, no call.
@@ -45,7 +46,8 @@ pub(super) fn walk(
     pairs: usize,
 ) -> Result<usize, WireError> {
     let mut at = walk.cursor(at);
-    for _ in 0..pairs {
+    let mut tail = None;
+    for pair in 1..=pairs {
         let start = at.offset();
         let marker = at.peek()?;
         let length = usize::from(marker & 0x1f);
@@ -69,7 +71,15 @@ pub(super) fn walk(
         arms! {
             Type: tag(walk, &mut at, raw)?,
             BlockHashes: walk.block_hashes(&mut at, raw)?,
-            TokenIds: walk.token_ids(&mut at, raw)?,
+            TokenIds: {
+                walk.token_ids(&mut at, raw)?;
+                let place = Place { named: true, left: pairs.saturating_sub(pair), present: raw.present };
+                if let Some(end) = walk.known_tail(at.offset(), place, raw) {
+                    raw.shape = Shape::Map(raw.present);
+                    return Ok(end);
+                }
+                tail = Some((at.offset(), place));
+            },
             ParentBlockHash: walk.field(&mut at, raw, Field::ParentBlockHash)?,
             BlockSize: walk.field(&mut at, raw, Field::BlockSize)?,
             LoraId: walk.field(&mut at, raw, Field::LoraId)?,
@@ -88,6 +98,9 @@ pub(super) fn walk(
         }
     }
     raw.shape = Shape::Map(raw.present);
+    if let Some((start, place)) = tail {
+        walk.learn_tail(start..at.offset(), place, raw);
+    }
     Ok(at.offset())
 }
 

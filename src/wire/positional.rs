@@ -9,11 +9,15 @@ use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::marker::{Kind, kind};
 use super::table::{RawDrift, RawEvent, Shape, Tag, mark};
+use super::tails::Place;
 use super::walk::{FIELD_DEPTH, NIL, Walk};
 
 /// Elements a tuple needs, tag included.
 const STORED_MIN: usize = 5;
 const REMOVED_MIN: usize = 2;
+
+/// Elements up to and including the token list.
+const STORED_TOKENS: usize = 4;
 
 /// Index of the first element of the tail.
 const STORED_TAIL: usize = 9;
@@ -66,6 +70,11 @@ fn stored(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) 
     walk.block_hashes(&mut at, raw)?;
     walk.field(&mut at, raw, Field::ParentBlockHash)?;
     walk.token_ids(&mut at, raw)?;
+    let place = Place { named: false, left: count.saturating_sub(STORED_TOKENS), present: raw.present };
+    if let Some(end) = walk.known_tail(at.offset(), place, raw) {
+        return Ok(end);
+    }
+    let start = at.offset();
     walk.field(&mut at, raw, Field::BlockSize)?;
     for slot in STORED_MIN..count.min(STORED_TAIL) {
         match slot {
@@ -76,7 +85,11 @@ fn stored(walk: &mut Walk<'_, '_>, at: usize, raw: &mut RawEvent, count: usize) 
             _ => walk.field(&mut at, raw, Field::ExtraKeys)?,
         }
     }
-    if count > STORED_TAIL { tail(walk, at.offset(), raw, STORED_TAIL..count) } else { Ok(at.offset()) }
+    if count > STORED_TAIL {
+        at.go(tail(walk, at.offset(), raw, STORED_TAIL..count)?);
+    }
+    walk.learn_tail(start..at.offset(), place, raw);
+    Ok(at.offset())
 }
 
 #[inline]
@@ -135,16 +148,30 @@ fn tail(
         walk.field(&mut at, raw, Field::BlockMmInfos)?;
         slots.next();
     }
-    let start = at.offset();
-    let present = raw.present;
     // First assume the layout; fall back to types at the first element that does not fit.
-    for &field in TAIL.iter().take(slots.len()) {
-        if !fits_slot(at, field)? {
-            TAIL.iter().for_each(|&field| raw.set(field, 0));
-            raw.present = present;
-            return by_type(walk, start, raw, slots);
+    let (start, present) = (at.offset(), raw.present);
+    let fits = 'layout: {
+        macro_rules! element {
+            ($position:literal, $fits:ident) => {
+                if slots.len() > $position {
+                    if !$fits(at)? {
+                        break 'layout false;
+                    }
+                    walk.field(&mut at, raw, const { TAIL[$position] })?;
+                }
+            };
         }
-        walk.field(&mut at, raw, field)?;
+        element!(0, is_nil_or_u32);
+        element!(1, is_nil_or_text);
+        element!(2, is_nil_or_u32);
+        element!(3, is_nil_or_text);
+        element!(4, is_nil_or_text);
+        true
+    };
+    if !fits {
+        TAIL.iter().for_each(|&field| raw.set(field, 0));
+        raw.present = present;
+        return by_type(walk, start, raw, slots);
     }
     for slot in slots.skip(TAIL.len()) {
         walk.drift(RawDrift::Slot(mark(slot)));
@@ -154,13 +181,16 @@ fn tail(
 }
 
 #[inline(always)]
-fn fits_slot(at: Cursor<'_>, field: Field) -> Result<bool, WireError> {
+fn is_nil_or_u32(at: Cursor<'_>) -> Result<bool, WireError> {
     let marker = at.peek()?;
-    if matches!(field, Field::GroupIdx | Field::SlidingWindow) {
-        // Any small number is one byte.
-        return Ok(marker < 0x80 || marker == NIL || is_u32(at)?);
-    }
-    Ok(matches!(kind(marker), Kind::Nil | Kind::Str | Kind::Bin))
+    // Any small number is one byte.
+    Ok(marker < 0x80 || marker == NIL || is_u32(at)?)
+}
+
+#[inline(always)]
+fn is_nil_or_text(at: Cursor<'_>) -> Result<bool, WireError> {
+    let marker = at.peek()?;
+    Ok(marker == NIL || matches!(kind(marker), Kind::Str | Kind::Bin))
 }
 
 #[inline]

@@ -5,6 +5,7 @@
 //! over a run costs nearly as much as decoding it. Everything else is kept as an offset.
 
 use super::error::Field;
+use super::tails::GateId;
 use crate::ids::EngineHash;
 
 /// A table is full at this many events or this many decoded tokens; the rest of the payload is then only checked, and
@@ -36,6 +37,22 @@ impl FieldSet {
     /// The fields in the set.
     pub fn fields(self) -> impl Iterator<Item = Field> {
         Field::ALL.into_iter().filter(move |&field| self.contains(field))
+    }
+
+    pub(super) const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether a field that decides if an event counts is in the set.
+    pub(super) const fn has_gate(self) -> bool {
+        let mut gate = Self(0);
+        gate.insert(Field::Ownership);
+        gate.insert(Field::Locality);
+        gate.insert(Field::Medium);
+        gate.insert(Field::GroupIdx);
+        gate.insert(Field::SpecKind);
+        gate.insert(Field::SlidingWindow);
+        self.0 & gate.0 != 0
     }
 
     pub(super) const fn insert(&mut self, field: Field) {
@@ -112,6 +129,8 @@ pub(super) struct RawEvent {
     pub(super) present: FieldSet,
     pub(super) tokens: List,
     pub(super) hashes: List,
+    /// Set if an event with the same gate was seen before.
+    pub(super) gate: Option<GateId>,
     /// End of this event's entries in `Table::drift`; they start where the event before it ends.
     pub(super) drift_end: u32,
 }
@@ -126,6 +145,7 @@ impl RawEvent {
             present: FieldSet(0),
             tokens: List::Absent,
             hashes: List::Absent,
+            gate: None,
             drift_end: 0,
         }
     }

@@ -1,10 +1,13 @@
 //! One walk over the events of a payload into the table: checks structure, notes where fields are.
 
+use std::ops::Range;
+
 use super::cursor::Cursor;
 use super::error::{Field, WireError};
 use super::simd::Kernels;
 use super::skip::skip_value;
 use super::table::{List, Lists, RawDrift, RawEvent, Run, Tag, is_full, mark};
+use super::tails::{Place, Tails};
 use super::{named, positional};
 use crate::ids::EngineHash;
 
@@ -36,6 +39,7 @@ impl Scan<'_> {
 pub(super) struct Walk<'a, 't> {
     scan: Scan<'a>,
     pub(super) lists: &'t mut Lists,
+    tails: &'t mut Tails,
 }
 
 /// What the walk does with a token list.
@@ -50,7 +54,7 @@ pub(super) enum Tokens {
 /// Walks `count` events from `at`, until the table is full; gives where it ended and how many are left.
 pub(super) fn events(
     scan: Scan<'_>,
-    (events, lists): (&mut Vec<RawEvent>, &mut Lists),
+    (events, lists, tails): (&mut Vec<RawEvent>, &mut Lists, &mut Tails),
     mut at: usize,
     count: usize,
 ) -> Result<(usize, usize), WireError> {
@@ -61,7 +65,7 @@ pub(super) fn events(
         // Made where it stays: an event is filled in all over, and large to move.
         events.push(RawEvent::new(mark(at)));
         if let Some(raw) = events.last_mut() {
-            at = Walk { scan, lists }.event(at, raw)?;
+            at = Walk { scan, lists, tails }.event(at, raw)?;
         }
     }
     Ok((at, 0))
@@ -173,6 +177,23 @@ impl<'a> Walk<'a, '_> {
         raw.tokens = List::Unread;
         at.go(start);
         self.skip(at, FIELD_DEPTH)
+    }
+
+    /// Steps over all that follows the token list, if another event ended the same.
+    #[inline(always)]
+    pub(super) fn known_tail(&self, at: usize, place: Place, raw: &mut RawEvent) -> Option<usize> {
+        if raw.tag != Tag::Stored || place.present.has_gate() {
+            return None;
+        }
+        self.tails.find(self.scan.payload, at, place, raw)
+    }
+
+    /// Remembers what followed the token list.
+    #[inline(never)]
+    pub(super) fn learn_tail(&mut self, span: Range<usize>, place: Place, raw: &RawEvent) {
+        if raw.tag == Tag::Stored && !place.present.has_gate() {
+            self.tails.learn(self.scan.payload, span, place, raw);
+        }
     }
 
     #[cold]
