@@ -70,6 +70,8 @@ impl Case {
             (_, 1) => 64,
             (_, 8) => 16,
             (_, 64) => 8,
+            // One of each four events counts.
+            (Content::Groups { .. }, _) => 4,
             _ => 2,
         };
         Self { name: name.to_owned(), encoding, content, block_size, blocks, events }
@@ -78,6 +80,11 @@ impl Case {
     /// Tokens of one event, as the producer counts them.
     pub(crate) fn event_tokens(&self) -> usize {
         if self.content == Content::Removed { 0 } else { self.blocks * self.block_size }
+    }
+
+    /// Events of a payload that count; as many in each, so that payloads cost the same.
+    pub(crate) fn placed_events(&self) -> usize {
+        self.events * (100 - self.filtered_percent() as usize) / 100
     }
 
     /// Of a hundred events, so many are filtered by their group.

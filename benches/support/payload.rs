@@ -34,8 +34,6 @@ pub(crate) struct Payload {
     pub(crate) tokens: usize,
     /// Block hashes in it, filtered ones included.
     pub(crate) blocks: usize,
-    /// The tokens of placed events, decoded, one event after the other.
-    pub(crate) placed_tokens: Vec<u32>,
     /// What it must decode to.
     pub(crate) records: Vec<Record>,
 }
@@ -112,11 +110,15 @@ impl<'c> Maker<'c> {
         maker.out.array(3);
         maker.out.float(1_764_000_000.25);
         maker.out.array(case.events);
-        for _ in 0..case.events {
+        let mut placed = case.placed_events();
+        for left in (1..=case.events).rev() {
+            // Which ones is left to chance, how many is not.
+            let counts = (maker.random.below(1 << 16) as usize * left) >> 16 < placed;
+            placed -= usize::from(counts);
             if case.content == Content::Removed {
                 maker.removed();
             } else {
-                maker.stored();
+                maker.stored(!counts);
             }
         }
         maker.out.uint(0);
@@ -165,9 +167,8 @@ impl<'c> Maker<'c> {
         self.payload.records.extend(records);
     }
 
-    fn stored(&mut self) {
+    fn stored(&mut self, filtered: bool) {
         let case = self.case;
-        let filtered = self.random.below(100) < case.filtered_percent();
         let group = if filtered { 1 + self.random.below(3) } else { 0 };
         let has_groups = matches!(case.content, Content::Groups { .. } | Content::LoraMultimodal);
         let has_objects = case.content == Content::LoraMultimodal;
@@ -283,7 +284,6 @@ impl<'c> Maker<'c> {
             let local_hash = xxh3_64_with_seed(&bytes, seed);
             self.payload.records.push(Record { engine_hash, local_hash });
         }
-        self.payload.placed_tokens.extend(tokens);
     }
 }
 
