@@ -47,16 +47,20 @@ pub struct SourceConfig {
     pub copies: Copies,
     /// How digests become engine hashes.
     pub digest: DigestHalf,
+    /// Longest payload in bytes; longer ones are refused, which bounds the memory one batch can take.
+    pub payload_max: u32,
     /// Kernels to decode integers with; `None` takes the best this CPU runs. For tests and measurements.
     pub simd: Option<SimdLevel>,
 }
 
 impl SourceConfig {
-    /// Rank 0, block size 16, copies counted, low half of digests, the best SIMD level.
+    /// Rank 0, block size 16, copies counted, low half of digests, payloads up to 256 MiB, the best
+    /// SIMD level.
     #[must_use]
     pub fn new(worker_id: u64) -> Self {
         let (copies, digest) = (Copies::Count, DigestHalf::Low);
-        Self { worker_id, dp_rank: 0, block_size: 16, copies, digest, simd: None }
+        let payload_max = 256 << 20;
+        Self { worker_id, dp_rank: 0, block_size: 16, copies, digest, payload_max, simd: None }
     }
 }
 
@@ -101,8 +105,10 @@ pub(crate) fn decoder(config: &SourceConfig) -> Result<Decoder, ConfigError> {
     if !(1..=65_536).contains(&config.block_size) {
         return Err(Problem::BlockSize(config.block_size).into());
     }
-    match config.simd {
-        None => Ok(Decoder::new(config.digest)),
-        Some(level) => Decoder::with_simd(config.digest, level).ok_or_else(|| Problem::Simd(level).into()),
-    }
+    let mut decoder = match config.simd {
+        None => Decoder::new(config.digest),
+        Some(level) => Decoder::with_simd(config.digest, level).ok_or(Problem::Simd(level))?,
+    };
+    decoder.set_payload_max(config.payload_max);
+    Ok(decoder)
 }

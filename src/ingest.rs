@@ -11,29 +11,13 @@ use crate::hash::digest_term;
 use crate::ids::{PrefixHash, Tier, Worker};
 use crate::judge::Judge;
 use crate::normalizer::RANKS_MAX;
-use crate::observe::{Observer, Placement};
+use crate::observe::{Applied, Observer, Placement};
 use crate::placement::{Chain, Op, Placer, Record, Scratch, Sink, Slot};
 use crate::policy::Policy;
 use crate::seen::Seen;
 use crate::shard::shard_of;
 use crate::slots::Slots;
 use crate::wire::{Decoder, Shape, WireError};
-
-/// A batch that was applied.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Applied {
-    /// Whose blocks it was about.
-    pub worker: Worker,
-    /// When it was made, in Unix seconds.
-    pub timestamp: f64,
-}
-
-impl Applied {
-    pub(crate) const fn new(worker: Worker, timestamp: f64) -> Self {
-        Self { worker, timestamp }
-    }
-}
 
 /// The write side of one source. Dropping it takes its blocks out of the index.
 ///
@@ -120,6 +104,7 @@ impl Ingest {
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
         let applied = Applied::new(worker, batch.timestamp());
+        observer.batch(applied);
         let Some(rank) = self.ranks.rank(worker, &self.config) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
@@ -140,6 +125,7 @@ impl Ingest {
             let verdict = judge.event(event);
             outward.observer.event(worker, event, verdict);
         });
+        self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
         Ok(applied)
@@ -168,7 +154,8 @@ impl Ingest {
         self.seen.drifts()
     }
 
-    /// Ranks whose producer uses another block size than configured: the last such size, and how many events had one.
+    /// Ranks whose producer uses another block size than configured: the most frequent such size, and how many events
+    /// had it.
     pub fn mismatched_block_sizes(&self) -> impl Iterator<Item = (Worker, u32, u64)> {
         self.ranks.known.iter().filter_map(|rank| {
             let (block_size, events) = rank.policy.mismatched_block_size()?;

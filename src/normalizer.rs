@@ -8,12 +8,12 @@ use crate::config::{ConfigError, SourceConfig, decoder};
 use crate::counters::Counters;
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, LocalHash, Tier, Worker};
-use crate::ingest::Applied;
 use crate::judge::{Judge, Place};
+use crate::observe::Applied;
 use crate::placement::Scratch;
 use crate::policy::{Admitted, KnownBlocks, Namespace, Policy, Reason};
 use crate::seen::Seen;
-use crate::wire::{Decoder, WireError};
+use crate::wire::{Decoder, Shape, WireError};
 
 /// Ranks one source may bring; batches of more are `too_many_ranks`.
 pub(crate) const RANKS_MAX: usize = 1024;
@@ -57,7 +57,7 @@ pub struct StoredBlocks<'a> {
 ///         self.0 += stored.engine_hashes.len();
 ///     }
 ///     fn removed(&mut self, _: Worker, _: Tier, hashes: &[EngineHash]) {
-///         self.0 -= hashes.len();
+///         self.0 = self.0.saturating_sub(hashes.len()); // some may never have been stored
 ///     }
 ///     fn cleared(&mut self, _: Worker) {
 ///         self.0 = 0;
@@ -92,7 +92,7 @@ struct Rank {
 }
 
 /// The salts of blocks that have one, until their first removal. Without an index, a block stored first without a
-/// salt and then with one is not seen to be ambiguous.
+/// salt and then with one is not seen to be ambiguous, and blocks teach even if their parent is unknown to the caller.
 #[derive(Debug)]
 struct Salts(HashMap<EngineHash, Namespace, RandomState>);
 
@@ -145,6 +145,7 @@ impl Normalizer {
             };
             Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(event);
         });
+        self.seen.unlisted(batch.unlisted_drift());
         Ok(applied)
     }
 
@@ -152,6 +153,25 @@ impl Normalizer {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The shapes of its events, with counts; the first 32 shapes.
+    pub fn shapes(&self) -> impl Iterator<Item = (Shape, u64)> {
+        self.seen.shapes()
+    }
+
+    /// What no known producer version sends, as [`crate::Ingest::drift`].
+    pub fn drift(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.seen.drifts()
+    }
+
+    /// Ranks whose producer uses another block size than configured: the most frequent such size, and how many events
+    /// had it.
+    pub fn mismatched_block_sizes(&self) -> impl Iterator<Item = (Worker, u32, u64)> {
+        self.ranks.iter().filter_map(|rank| {
+            let (block_size, events) = rank.policy.mismatched_block_size()?;
+            Some((rank.worker, block_size, events))
+        })
     }
 }
 

@@ -6,6 +6,11 @@ use crate::wire::{Event, EventError};
 
 /// Watches the events of a batch. Every method does nothing unless overridden.
 pub trait Observer {
+    /// Called before the events of a sound batch.
+    fn batch(&mut self, batch: Applied) {
+        let _ = batch;
+    }
+
     /// Called for every event, after it was judged and applied.
     fn event(&mut self, worker: Worker, event: &mut Event<'_>, verdict: Verdict) {
         let _ = (worker, event, verdict);
@@ -14,6 +19,22 @@ pub trait Observer {
     /// Called for every block placed or removed, and once for every clear, before `event`.
     fn placement(&mut self, worker: Worker, placement: Placement) {
         let _ = (worker, placement);
+    }
+}
+
+/// A sound batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// Whose blocks it was about.
+    pub worker: Worker,
+    /// When it was made, in Unix seconds.
+    pub timestamp: f64,
+}
+
+impl Applied {
+    pub(crate) const fn new(worker: Worker, timestamp: f64) -> Self {
+        Self { worker, timestamp }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::hash::{SaltHash, Seed, blocks, hash_tokens, prefix_hash};
 use crate::ids::{LocalHash, PrefixHash, Tier, Worker};
 use crate::placement::Slot;
@@ -47,7 +49,8 @@ pub struct Match {
     /// Who.
     pub worker: Worker,
     /// Blocks from the prompt's start, cumulative by tier: device; device or host; device, host or disk; any. Depth d
-    /// means that blocks `0..d` are each at one of those tiers; a hole ends it.
+    /// means that blocks `0..d` are each at one of those tiers; a hole ends it. Where two sources bring one worker, the
+    /// deeper of their two answers.
     pub depths: [u32; 4],
 }
 
@@ -120,7 +123,9 @@ impl Reader {
     /// As `find_matches`, from the prefix hashes of the prompt's blocks.
     pub fn find_prefix_matches(&mut self, prefix_hashes: &[PrefixHash], matches: &mut Vec<Match>) {
         matches.clear();
-        let tables: Vec<_> = self
+        // Before the tables and until the end: no slot comes to stand for another worker while it is looked at.
+        let workers = self.slots.read();
+        let tables: SmallVec<[_; 8]> = self
             .shards
             .iter()
             .map(|shard| shard.read().unwrap_or_else(std::sync::PoisonError::into_inner))
@@ -143,7 +148,6 @@ impl Reader {
             }
         }
         drop(tables);
-        let workers = self.slots.read();
         matches.extend(self.walk.active.iter().filter_map(|candidate| {
             let worker = workers[candidate.slot.index()]?;
             Some(Match { worker, depths: candidate.depths })

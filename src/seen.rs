@@ -42,9 +42,17 @@ impl Seen {
         }
     }
 
-    /// Formats, on the cold path of a schema nobody knows.
     fn slot(&mut self, slot: u32) {
-        self.tally("extra_slot:", &slot.to_string());
+        const SLOTS: [&str; 24] = [
+            "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17",
+            "18", "19", "20", "21", "22", "23",
+        ];
+        self.tally("extra_slot:", SLOTS.get(slot as usize).copied().unwrap_or("24+"));
+    }
+
+    /// Drift whose names were not kept.
+    pub(crate) fn unlisted(&mut self, count: u64) {
+        self.more_drifts += count;
     }
 
     #[cold]

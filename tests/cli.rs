@@ -64,12 +64,18 @@ fn lines(text: &str) -> Vec<Value> {
 
 /// The one line on stderr of a call that must fail with this status and print nothing.
 fn failure(args: &[&str], status: i32) -> String {
+    let (stdout, sentence) = partial(args, status);
+    assert!(stdout.is_empty(), "{args:?}");
+    sentence
+}
+
+/// What a call that must fail with this status prints, and the one line on stderr.
+fn partial(args: &[&str], status: i32) -> (String, String) {
     let output = kvtap(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
-    assert!(output.stdout.is_empty(), "{args:?}");
     assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-    stderr
+    (String::from_utf8(output.stdout).unwrap(), stderr)
 }
 
 fn sidecar(name: &str) -> Value {
@@ -387,17 +393,23 @@ fn a_damaged_capture_is_status_1_with_offset_and_expectation() {
     for (name, bytes, expected) in expectations {
         let file = Scratch::new(name, bytes);
         for command in [&["replay"][..], &["replay", "--json"], &["query", "--tokens", "1"]] {
-            let sentence = failure(&[command, &[file.path()]].concat(), 1);
+            let (stdout, sentence) = partial(&[command, &[file.path()]].concat(), 1);
             assert!(sentence.contains(file.path()) && sentence.contains(expected), "{sentence}");
+            let is_capture = bytes.starts_with(b"KVCAP");
+            assert_eq!(!stdout.is_empty(), is_capture, "what was read is told: {stdout}");
         }
     }
 }
 
 #[test]
-fn one_damaged_capture_among_sound_ones_fails_the_whole() {
+fn what_was_read_before_the_damage_is_told_and_the_call_fails() {
     let bytes = fs::read(kvcap(CHAT)).unwrap();
     let file = Scratch::new("last.kvcap", &bytes[..bytes.len() - 1]);
-    let sentence = failure(&["replay", &kvcap(CHAT), file.path(), "--json"], 1);
+    let whole = lines(&stdout(&["replay", &kvcap(CHAT), "--json"])).remove(0);
+    let (stdout, sentence) = partial(&["replay", &kvcap(CHAT), file.path(), "--json"], 1);
+    let both = lines(&stdout).remove(0);
+    let batches = whole["batches"].as_u64().unwrap();
+    assert_eq!(both["batches"].as_u64(), Some(2 * batches - 1), "all but the damaged record");
     assert!(sentence.contains(file.path()), "{sentence}");
 }
 

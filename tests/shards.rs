@@ -313,3 +313,29 @@ fn readers_outlive_the_engine_and_its_sources() {
     drop(source);
     assert_eq!(holders(&mut reader, 1..=16), []);
 }
+
+#[test]
+fn an_answer_never_names_the_worker_that_took_over_a_slot() {
+    let engine = engine(1);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut reader = engine.reader();
+                while !done.load(Ordering::Relaxed) {
+                    let named = holders(&mut reader, 1..=4);
+                    assert!(named.iter().all(|&(worker_id, ..)| worker_id == 1), "{named:?}");
+                }
+            });
+        }
+        for _ in 0..2_000 {
+            let mut first = ingest(&engine, 1, 0);
+            apply(&mut first, [store(&[1], None, 1..=4)]);
+            first.flush();
+            drop(first);
+            // Takes the slot that has just become free.
+            apply(&mut ingest(&engine, 2, 0), [store(&[2], None, 5..=8)]);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

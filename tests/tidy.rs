@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("config", &["wire"]),
     (
         "normalizer",
-        &["ids", "hash", "wire", "policy", "placement", "judge", "counters", "seen", "config", "ingest"],
+        &["ids", "hash", "wire", "policy", "placement", "judge", "counters", "seen", "config", "observe"],
     ),
     (
         "ingest",

@@ -162,8 +162,8 @@ impl Chain {
 
     /// Mass eviction gives memory back; the distance between limits keeps a steady size from resizing for ever.
     fn give_back(&mut self) {
-        for_shrink(&mut self.blocks);
-        for_shrink(&mut self.salts);
+        shrink(&mut self.blocks);
+        shrink(&mut self.salts);
     }
 
     /// Forgets everything, and gives the memory back.
@@ -196,7 +196,7 @@ impl Chain {
     }
 }
 
-fn for_shrink<V>(map: &mut HashMap<EngineHash, V, RandomState>) {
+fn shrink<V>(map: &mut HashMap<EngineHash, V, RandomState>) {
     if map.capacity() > SHRINK_FROM && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
     }

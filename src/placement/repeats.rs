@@ -13,6 +13,9 @@ pub(super) struct Repeats {
     round: u32,
 }
 
+/// Places kept from event to event.
+const PLACES_KEPT: usize = 1 << 21;
+
 /// Up to this many hashes, comparing each with each is faster.
 const FEW: usize = 8;
 
@@ -74,6 +77,10 @@ impl Repeats {
     fn start(&mut self, hashes: usize) {
         let needed = (hashes * 2).next_power_of_two();
         self.round = self.round.wrapping_add(1);
+        // What a giant event has made huge is freed with the next one.
+        if self.places.len() > PLACES_KEPT.max(needed) {
+            self.places = Vec::new();
+        }
         if self.places.len() < needed || self.round == 0 {
             self.places.clear();
             self.places.resize(needed, (EngineHash(0), 0));

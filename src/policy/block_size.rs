@@ -2,19 +2,22 @@
 
 use super::Reason;
 
+/// Distinct wrong sizes counted.
+const SIZES_MAX: usize = 4;
+
 /// What one rank has shown of its block size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockSize {
     configured: u32,
     /// It has published a full block, so smaller ones are partial tails, not a wrong configuration.
     proven: bool,
-    /// The last size that was neither, and how many events had one.
-    mismatch: Option<(u32, u64)>,
+    /// Sizes that were neither, with their events; the first few.
+    mismatches: [(u32, u64); SIZES_MAX],
 }
 
 impl BlockSize {
     pub(super) const fn new(configured: u32) -> Self {
-        Self { configured, proven: false, mismatch: None }
+        Self { configured, proven: false, mismatches: [(0, 0); SIZES_MAX] }
     }
 
     #[inline]
@@ -26,8 +29,11 @@ impl BlockSize {
         if self.proven && block_size < self.configured {
             return Err(Reason::PartialBlock);
         }
-        let events = self.mismatch.map_or(0, |(_, events)| events);
-        self.mismatch = Some((block_size, events + 1));
+        let seen = self.mismatches.iter_mut().find(|(size, events)| *size == block_size || *events == 0);
+        if let Some((size, events)) = seen {
+            *size = block_size;
+            *events += 1;
+        }
         Err(Reason::BlockSizeMismatch)
     }
 
@@ -35,7 +41,8 @@ impl BlockSize {
         self.proven = false;
     }
 
-    pub(super) const fn mismatch(&self) -> Option<(u32, u64)> {
-        self.mismatch
+    /// The most frequent of the sizes that were neither.
+    pub(super) fn mismatch(&self) -> Option<(u32, u64)> {
+        self.mismatches.into_iter().filter(|&(_, events)| events > 0).max_by_key(|&(_, events)| events)
     }
 }

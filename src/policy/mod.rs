@@ -137,8 +137,8 @@ impl Policy {
         self.block_size.forget();
     }
 
-    /// The last size of another block size than configured, and how many events had one.
-    pub(crate) const fn mismatched_block_size(&self) -> Option<(u32, u64)> {
+    /// The most frequent block size other than configured, and how many events had it.
+    pub(crate) fn mismatched_block_size(&self) -> Option<(u32, u64)> {
         self.block_size.mismatch()
     }
 }

@@ -34,6 +34,8 @@ pub struct Decoder {
     events: Vec<RawEvent>,
     context: Context,
     tails: Tails,
+    /// Bytes.
+    payload_max: u32,
 }
 
 /// How many of the stored events handed out lately had their tokens asked for.
@@ -66,7 +68,13 @@ impl Decoder {
 
     fn with_kernels(digest: DigestHalf, kernels: Kernels) -> Self {
         let context = Context { lists: Lists::default(), demand: Demand::default(), kernels, digest };
-        Self { events: Vec::new(), context, tails: Tails::new() }
+        Self { events: Vec::new(), context, tails: Tails::new(), payload_max: u32::MAX }
+    }
+
+    /// Refuses payloads of more bytes. What a decoder keeps while it reads one is at most 16 times its size, usually far
+    /// less; 4 GiB, the most that offsets can name, unless set.
+    pub const fn set_payload_max(&mut self, bytes: u32) {
+        self.payload_max = bytes;
     }
 
     /// Checks a payload to its last byte.
@@ -74,13 +82,14 @@ impl Decoder {
     /// # Errors
     /// If its msgpack structure is broken, bytes follow it, or its envelope is not a batch's. Nothing was handed out.
     pub fn read<'d>(&'d mut self, payload: &'d [u8]) -> Result<Batch<'d>, WireError> {
-        if u32::try_from(payload.len()).is_err() {
+        if payload.len() > self.payload_max as usize {
             return Err(WireError::new(0, WireErrorKind::TooLong));
         }
         let Context { lists, demand, kernels, .. } = &mut self.context;
         let tokens = std::mem::take(demand).tokens();
         self.events.clear();
         lists.clear();
+        lists.drift_more = 0;
         let mut check = Check {
             cursor: Cursor::new(payload, 0),
             scan: Scan { payload, kernels: *kernels, demand: tokens },
@@ -282,6 +291,12 @@ impl Batch<'_> {
         self.envelope.unknown
     }
 
+    /// Keys and slots no known version sends that were not shown with their events, because there were too many.
+    #[must_use]
+    pub const fn unlisted_drift(&self) -> u64 {
+        self.decoder.context.lists.drift_more
+    }
+
     /// The next event, in wire order.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event<'_>> {
@@ -322,7 +337,7 @@ impl Batch<'_> {
         }
         self.next = 0;
         self.drift_start = 0;
-        let Decoder { events: table, context, tails } = &mut *self.decoder;
+        let Decoder { events: table, context, tails, .. } = &mut *self.decoder;
         let Context { lists, demand, kernels, .. } = context;
         table.clear();
         lists.clear();

@@ -31,7 +31,7 @@ pub enum WireErrorKind {
     BadEvents,
     /// The rank is neither nil nor an integer of at most 32 bits.
     BadRank,
-    /// The payload is longer than 4 GiB, beyond what an offset holds.
+    /// The payload is longer than the decoder may read.
     TooLong,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for WireError {
             WireErrorKind::BadTimestamp => "the timestamp is missing or not a number",
             WireErrorKind::BadEvents => "the event list is missing or not an array",
             WireErrorKind::BadRank => "the rank is neither nil nor a 32-bit integer",
-            WireErrorKind::TooLong => "payload longer than 4 GiB",
+            WireErrorKind::TooLong => "the payload is longer than allowed, refused",
         };
         write!(f, "{rule} at byte {}", self.offset)
     }
@@ -108,6 +108,8 @@ pub enum EventErrorKind {
     NotAnEvent,
     /// A required field, or the tag, is missing.
     Missing,
+    /// A tuple with fewer elements than its tag requires.
+    TooShort,
     /// A used field has a type it cannot have.
     WrongType,
     /// A used string is not UTF-8.
@@ -127,6 +129,7 @@ impl EventErrorKind {
         match self {
             Self::NotAnEvent => "not_an_event",
             Self::Missing => "missing",
+            Self::TooShort => "too_short",
             Self::WrongType => "wrong_type",
             Self::BadUtf8 => "bad_utf8",
             Self::OutOfRange => "out_of_range",
@@ -167,6 +170,7 @@ impl fmt::Display for EventError {
         let rule = match self.kind {
             EventErrorKind::NotAnEvent => "is neither an array nor a map",
             EventErrorKind::Missing => "is missing",
+            EventErrorKind::TooShort => "belongs to a tuple with too few elements",
             EventErrorKind::WrongType => "has the wrong type",
             EventErrorKind::BadUtf8 => "is not UTF-8",
             EventErrorKind::OutOfRange => "is out of range",

@@ -71,9 +71,8 @@ impl<'e> Event<'e> {
                 Err(error) => Event::Malformed(error),
             },
             Tag::NotAnEvent => fail(EventErrorKind::NotAnEvent),
-            Tag::Broken | Tag::Short | Tag::Stored | Tag::Removed | Tag::Cleared => {
-                fail(EventErrorKind::Missing)
-            }
+            Tag::Short => fail(EventErrorKind::TooShort),
+            Tag::Broken | Tag::Stored | Tag::Removed | Tag::Cleared => fail(EventErrorKind::Missing),
         }
     }
 }

@@ -47,7 +47,7 @@ impl<'a> ExtraKeys<'a> {
         Ok(this)
     }
 
-    /// Whether there are none at all.
+    /// Whether the event has no such list.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {

@@ -12,6 +12,10 @@ use crate::ids::EngineHash;
 /// walked when the events before it have been handed out. Bounds memory whatever the payload's length.
 const EVENTS_MAX: usize = 1024;
 const TOKENS_MAX: usize = 128 * 1024;
+/// Oddities noted one by one until the table is emptied.
+const DRIFT_MAX: usize = 1024;
+/// Entries a list may keep room for from batch to batch.
+const KEPT_MAX: usize = 4 * 1024 * 1024;
 
 /// How an event was written: part of what producers are recognised by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -179,12 +183,22 @@ pub(super) struct Lists {
     pub(super) tokens: Vec<u32>,
     pub(super) hashes: Vec<EngineHash>,
     pub(super) drift: Vec<RawDrift>,
+    /// Drift beyond `DRIFT_MAX`, of which only the number is kept.
+    pub(super) drift_more: u64,
 }
 
 impl Lists {
+    pub(super) fn push_drift(&mut self, drift: RawDrift) {
+        if self.drift.len() < DRIFT_MAX {
+            self.drift.push(drift);
+        } else {
+            self.drift_more = self.drift_more.saturating_add(1);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
-        self.tokens.clear();
-        self.hashes.clear();
+        give_back(&mut self.tokens);
+        give_back(&mut self.hashes);
         self.drift.clear();
     }
 }
@@ -192,7 +206,15 @@ impl Lists {
 /// Whether no more events should be walked before these have been handed out.
 #[inline]
 pub(super) fn is_full(events: &[RawEvent], lists: &Lists) -> bool {
-    events.len() >= EVENTS_MAX || lists.tokens.len() >= TOKENS_MAX || lists.drift.len() >= TOKENS_MAX
+    events.len() >= EVENTS_MAX || lists.tokens.len() >= TOKENS_MAX
+}
+
+/// Empties a list; one that a giant event has made huge is freed.
+fn give_back<T>(list: &mut Vec<T>) {
+    list.clear();
+    if list.capacity() > KEPT_MAX {
+        *list = Vec::new();
+    }
 }
 
 /// Length of a list as the table stores it; payloads below 4 GiB cannot hold more.

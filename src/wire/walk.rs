@@ -198,7 +198,7 @@ impl<'a> Walk<'a, '_> {
 
     #[cold]
     pub(super) fn drift(&mut self, drift: RawDrift) {
-        self.lists.drift.push(drift);
+        self.lists.push_drift(drift);
     }
 }
 

@@ -295,9 +295,6 @@ fn a_missing_field_is_named_with_the_offset_of_its_event() {
         (pack(&list!["BlockStored", Value::Nil, Value::Nil, list![1, 2, 3, 4], 4]), Field::BlockHashes),
         (pack(&list!["BlockStored", list![7], Value::Nil, list![1, 2, 3, 4], Value::Nil]), Field::BlockSize),
         (pack(&list!["BlockRemoved", Value::Nil, "GPU"]), Field::BlockHashes),
-        (pack(&list!["BlockStored", list![7], Value::Nil, list![1, 2, 3, 4]]), Field::Type),
-        (pack(&list!["BlockStored"]), Field::Type),
-        (pack(&list!["BlockRemoved"]), Field::Type),
         (pack(&list![Value::Nil, list![7]]), Field::Type),
         (pack(&list![list!["BlockRemoved", list![7]]]), Field::Type),
         (b"\x90".to_vec(), Field::Type),
@@ -306,6 +303,17 @@ fn a_missing_field_is_named_with_the_offset_of_its_event() {
     ];
     for (event, field) in lines {
         check(&event, (EventErrorKind::Missing, field, 0), "missing");
+    }
+}
+
+#[test]
+fn a_tuple_without_its_required_slots_is_too_short() {
+    for event in [
+        pack(&list!["BlockStored", list![7], Value::Nil, list![1, 2, 3, 4]]),
+        pack(&list!["BlockStored"]),
+        pack(&list!["BlockRemoved"]),
+    ] {
+        check(&event, (EventErrorKind::TooShort, Field::Type, 0), "too short");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use kvtap::wire::{Body, Event, EventError, Gate, Removed, Stored, WireError};
-use kvtap::{Observer, Verdict, Worker};
+use kvtap::{Applied, Observer, Verdict, Worker};
 
 use crate::args::InspectArgs;
 use crate::capture::{Capture, progress};
@@ -19,60 +19,73 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<()> {
     if !args.json {
         writeln!(out, "{}", HEADINGS.trim_end())?;
     }
-    let mut inspector = Inspector::default();
+    let mut inspector =
+        Inspector { out, json: args.json, batch: 0, sequence: 0, timestamp: None, event: 0, written: Ok(()) };
     while let Some(record) = capture.next_record()? {
+        inspector.event = 0;
         inspector.sequence = record.sequence;
-        match ingest.apply_observed(record.payload, &mut inspector) {
-            Ok(applied) => inspector.lines.iter_mut().for_each(|line| line.0.ts = Some(applied.timestamp)),
-            Err(error) => inspector.refused(error),
+        if let Err(error) = ingest.apply_observed(record.payload, &mut inspector) {
+            inspector.refused(error);
         }
-        for (line, note) in inspector.lines.drain(..) {
-            if args.json {
-                json::write_line(&mut out, &line)?;
-            } else {
-                writeln!(out, "{}", columns(&line, &note).trim_end())?;
-            }
-        }
+        std::mem::replace(&mut inspector.written, Ok(()))?;
         inspector.batch += 1;
     }
-    out.flush()?;
+    inspector.out.flush()?;
     bar.finish_and_clear();
     warn_of_block_sizes(&args.file, &ingest, args.source.block_size);
     Ok(())
 }
 
-/// Collects the lines of a batch; its time is known only when it has been applied.
-#[derive(Default)]
-struct Inspector {
+/// Writes a line per event.
+struct Inspector<W> {
+    out: W,
+    json: bool,
+    /// Of the capture, from 0.
     batch: u64,
     sequence: u64,
-    /// Lines, each with what only people get to read.
-    lines: Vec<(EventLine, String)>,
+    timestamp: Option<f64>,
+    /// Of the batch, from 0.
+    event: u64,
+    /// How this batch's lines fared: an observer cannot fail.
+    written: io::Result<()>,
 }
 
-impl Inspector {
+impl<W: Write> Inspector<W> {
+    fn line(&self, kind: &'static str) -> EventLine {
+        EventLine { batch: self.batch, seq: self.sequence, kind, ..EventLine::default() }
+    }
+
     fn refused(&mut self, error: WireError) {
-        self.lines.clear();
-        let line = EventLine {
-            batch: self.batch,
-            seq: self.sequence,
-            kind: "malformed",
-            fault: Some(Fault { error: error.kind().label().to_owned(), offset: error.offset() }),
-            ..EventLine::default()
+        let fault = Some(Fault { error: error.kind().label().to_owned(), offset: error.offset() });
+        let line = EventLine { fault, ..self.line("malformed") };
+        self.write(&line, &format!("whole batch: {error}"));
+    }
+
+    fn write(&mut self, line: &EventLine, note: &str) {
+        if self.written.is_err() {
+            return;
+        }
+        self.written = if self.json {
+            json::write_line(&mut self.out, line)
+        } else {
+            writeln!(self.out, "{}", columns(line, note).trim_end())
         };
-        self.lines.push((line, format!("whole batch: {error}")));
     }
 }
 
-impl Observer for Inspector {
+impl<W: Write> Observer for Inspector<W> {
+    fn batch(&mut self, batch: Applied) {
+        self.timestamp = Some(batch.timestamp);
+    }
+
     fn event(&mut self, worker: Worker, event: &mut Event<'_>, verdict: Verdict) {
         let mut line = EventLine {
-            batch: self.batch,
-            seq: self.sequence,
+            ts: self.timestamp,
             dp_rank: Some(worker.dp_rank),
-            event: Some(self.lines.len() as u64),
-            ..EventLine::default()
+            event: Some(self.event),
+            ..self.line("malformed")
         };
+        self.event += 1;
         let mut note = String::new();
         match event {
             Event::Stored(stored) => line.stored(stored),
@@ -85,7 +98,7 @@ impl Observer for Inspector {
                 line.kind = "unknown";
                 note = format!("tag {}", tag.escape_debug());
             }
-            Event::Malformed(_) | _ => line.kind = "malformed",
+            Event::Malformed(_) | _ => {}
         }
         match verdict {
             Verdict::Place => line.verdict = Some("place"),
@@ -97,7 +110,7 @@ impl Observer for Inspector {
             }
             Verdict::Unknown | _ => {}
         }
-        self.lines.push((line, note));
+        self.write(&line, &note);
     }
 }
 
@@ -109,7 +122,7 @@ fn owned(text: Option<&str>) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// Fields are shown as far as they can be read, whatever the verdict.
+/// Both stages are shown whatever the verdict; one that cannot be read is left out whole.
 impl EventLine {
     fn stored(&mut self, stored: &mut Stored<'_>) {
         self.kind = "stored";

@@ -41,7 +41,9 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<()> {
     } else {
         write_table(&mut out, &answers)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    // A recorder that was killed leaves such a file: tell what it held, then that it is damaged.
+    sources.failure.map_or(Ok(()), Err)
 }
 
 fn read_prompts(args: &QueryArgs) -> anyhow::Result<Vec<Vec<u32>>> {

@@ -16,7 +16,9 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     } else {
         report::write(&mut out, &sources, &summary)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    // A recorder that was killed leaves such a file: tell what it held, then that it is damaged.
+    sources.failure.map_or(Ok(()), Err)
 }
 
 fn sum_up(sources: &Sources) -> Summary {

@@ -16,6 +16,8 @@ pub(crate) struct Sources {
     pub(crate) sources: Vec<Source>,
     /// From opening the first capture until everything was visible to queries.
     pub(crate) elapsed: Duration,
+    /// Why the last of them could not be read to its end. What was read stands.
+    pub(crate) failure: Option<anyhow::Error>,
 }
 
 /// One replayed capture.
@@ -41,12 +43,17 @@ impl Sources {
         let bar = progress(files.iter().map(PathBuf::as_path));
         let start = Instant::now();
         let mut sources = Vec::with_capacity(files.len());
+        let mut failure = None;
         for (worker_id, path) in (0..).zip(files) {
             let mut source =
                 Source { path: path.clone(), ingest: engine.ingest(args.config(worker_id))?, refused: None };
             let mut capture = Capture::open(path, &bar)?;
-            source.apply(&mut capture)?;
+            let applied = source.apply(&mut capture);
             sources.push(source);
+            if let Err(error) = applied {
+                failure = Some(error);
+                break;
+            }
         }
         for source in &mut sources {
             source.ingest.flush();
@@ -56,7 +63,7 @@ impl Sources {
         for source in &sources {
             warn_of_block_sizes(&source.path, &source.ingest, args.block_size);
         }
-        Ok(Self { engine, sources, elapsed })
+        Ok(Self { engine, sources, elapsed, failure })
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -111,11 +118,15 @@ pub(crate) fn start_engine(shards: usize) -> Result<Engine, kvtap::ConfigError> 
 /// Events of another block size are filtered; the user must hear of it, whatever else is printed.
 pub(crate) fn warn_of_block_sizes(path: &Path, ingest: &Ingest, configured: u32) {
     for (worker, seen, events) in ingest.mismatched_block_sizes() {
+        let advice = if (1..=65_536).contains(&seen) {
+            format!("; if {seen} is what the engine uses, run again with --block-size {seen}")
+        } else {
+            String::new()
+        };
         let plural = if events == 1 { "" } else { "s" };
         note(&format!(
             "warning: {}: worker {worker} published blocks of {seen} tokens, but the block size is set to \
-             {configured}: {events} stored event{plural} not placed; if {seen} is what the engine uses, run again \
-             with --block-size {seen}",
+             {configured}: {events} stored event{plural} not placed{advice}",
             path.display(),
         ));
     }
