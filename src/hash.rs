@@ -26,8 +26,8 @@ pub(crate) struct SaltHash(pub(crate) u64);
 impl SaltHash {
     /// Absent and empty salts are none.
     #[inline]
-    pub(crate) fn of(salt: Option<&str>) -> Option<Self> {
-        salt.filter(|salt| !salt.is_empty()).map(|salt| Self(xxh3_64_with_seed(salt.as_bytes(), 1)))
+    pub(crate) fn of(salt: Option<&[u8]>) -> Option<Self> {
+        salt.filter(|salt| !salt.is_empty()).map(|salt| Self(xxh3_64_with_seed(salt, 1)))
     }
 }
 
@@ -65,10 +65,10 @@ pub(crate) fn prefix_hash(parent: Option<PrefixHash>, local: LocalHash) -> Prefi
 }
 
 /// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.
-pub(crate) fn identifier(text: &str) -> u64 {
-    match text.as_bytes().first_chunk::<16>() {
+pub(crate) fn identifier(text: &[u8]) -> u64 {
+    match text.first_chunk::<16>() {
         Some(head) if is_hex64(text) => head.iter().fold(0, |value, digit| value << 4 | hex_digit(*digit)),
-        _ => xxh3_64_with_seed(text.as_bytes(), 0),
+        _ => xxh3_64_with_seed(text, 0),
     }
 }
 
@@ -79,10 +79,10 @@ const fn hex_digit(digit: u8) -> u64 {
 }
 
 /// Whether the text is 64 hex digits, the usual form of a multimodal identifier.
-pub(crate) fn is_hex64(text: &str) -> bool {
+pub(crate) fn is_hex64(text: &[u8]) -> bool {
     // Without a way out of the loop, so that it becomes a few vector instructions.
     let hex = |bytes: &[u8; 64]| bytes.iter().fold(true, |hex, byte| hex & byte.is_ascii_hexdigit());
-    text.len() == 64 && text.as_bytes().first_chunk().is_some_and(hex)
+    text.len() == 64 && text.first_chunk().is_some_and(hex)
 }
 
 /// An opaque digest among the extra keys (vLLM prompt embeddings) as u64.
@@ -125,15 +125,15 @@ mod tests {
     #[test]
     fn identifiers_of_64_hex_digits_are_their_first_sixteen() {
         let digits = "0123456789abcDEF".repeat(4);
-        assert_eq!(identifier(&digits), 0x0123_4567_89ab_cdef);
+        assert_eq!(identifier(digits.as_bytes()), 0x0123_4567_89ab_cdef);
         for at in 0..64 {
             for other in ['g', 'G', '/', ':', '@', '`', '\u{7f}'] {
                 let mut text = digits.clone();
                 text.replace_range(at..=at, &other.to_string());
-                assert!(!is_hex64(&text), "{text}");
-                assert_eq!(identifier(&text), xxh3_64_with_seed(text.as_bytes(), 0));
+                assert!(!is_hex64(text.as_bytes()), "{text}");
+                assert_eq!(identifier(text.as_bytes()), xxh3_64_with_seed(text.as_bytes(), 0));
             }
         }
-        assert!(!is_hex64(&digits[1..]) && !is_hex64(&format!("{digits}0")));
+        assert!(!is_hex64(&digits.as_bytes()[1..]) && !is_hex64(format!("{digits}0").as_bytes()));
     }
 }

@@ -36,7 +36,7 @@ impl<'a> Prompt<'a> {
     /// Local hashes of the complete blocks, appended to `out`. Multimodal identities are not tokens: a router that has
     /// them asks by local hashes it computed itself.
     pub fn local_hashes(&self, out: &mut Vec<LocalHash>) {
-        let seed = Seed::new(self.lora_name, SaltHash::of(self.cache_salt));
+        let seed = Seed::new(self.lora_name, SaltHash::of(self.cache_salt.map(str::as_bytes)));
         let blocks = blocks(self.token_ids, self.block_size as usize, self.bigram);
         out.extend(blocks.map(|tokens| hash_tokens(tokens, seed)));
     }

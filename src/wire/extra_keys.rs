@@ -8,14 +8,15 @@ use super::simd::Kernels;
 use super::skip::skip_value;
 use super::sound;
 
-/// One item of a block's extra keys that can identify the block.
+/// One item of a block's extra keys that can identify the block. Strings are given as the bytes they are, checked once to
+/// be UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtraKey<'a> {
     /// A plain string: LoRA name, identifier or salt.
-    Text(&'a str),
+    Text(&'a [u8]),
     /// The identifier of an `[identifier, offset]` item (vLLM ≥ 0.19.1).
-    Identifier(&'a str),
+    Identifier(&'a [u8]),
     /// Raw bytes: a prompt-embedding digest.
     Digest(&'a [u8]),
 }
@@ -41,7 +42,12 @@ impl<'a> ExtraKeys<'a> {
         let this = Self { entries: Some(cursor), kernels };
         for _ in 0..open(&mut cursor, Field::ExtraKeys)?.unwrap_or_default() {
             for _ in 0..open(&mut cursor, Field::ExtraKeys)?.unwrap_or_default() {
-                item(&mut cursor, kernels)?;
+                match item(&mut cursor, kernels) {
+                    Some((at, ExtraKey::Text(text) | ExtraKey::Identifier(text))) if !is_text(text) => {
+                        return Err(EventError::new(at, EventErrorKind::BadUtf8, Field::ExtraKeys));
+                    }
+                    _ => {}
+                }
             }
         }
         Ok(this)
@@ -60,7 +66,7 @@ impl<'a> ExtraKeys<'a> {
         let blocks = open(&mut cursor, Field::ExtraKeys).ok().flatten().unwrap_or_default();
         for block in 0..blocks {
             for _ in 0..open(&mut cursor, Field::ExtraKeys).ok().flatten().unwrap_or_default() {
-                if let Ok(Some(key)) = item(&mut cursor, self.kernels) {
+                if let Some((_, key)) = item(&mut cursor, self.kernels) {
                     each(block, key);
                 }
             }
@@ -147,36 +153,37 @@ fn open(cursor: &mut Cursor<'_>, field: Field) -> Result<Option<usize>, EventErr
     Ok(None)
 }
 
-/// Steps over one item; gives it if it identifies something.
-fn item<'a>(cursor: &mut Cursor<'a>, kernels: Kernels) -> Result<Option<ExtraKey<'a>>, EventError> {
+/// Steps over one item; gives it and where it is, if it identifies something.
+fn item<'a>(cursor: &mut Cursor<'a>, kernels: Kernels) -> Option<(u32, ExtraKey<'a>)> {
+    let at = cursor.offset_u32();
     match cursor.peek_kind() {
-        Ok(Kind::Str) => text(cursor).map(ExtraKey::Text).map(Some),
-        Ok(Kind::Bin) => Ok(sound(cursor.read_text()).map(ExtraKey::Digest)),
+        Ok(Kind::Str) => sound(cursor.read_text()).map(|text| (at, ExtraKey::Text(text))),
+        Ok(Kind::Bin) => sound(cursor.read_text()).map(|bytes| (at, ExtraKey::Digest(bytes))),
         Ok(Kind::Array) => {
             let count = sound(cursor.read_array()).unwrap_or_default();
+            let at = cursor.offset_u32();
             let named = count > 0 && cursor.peek_kind() == Ok(Kind::Str);
-            let identifier = if named { Some(ExtraKey::Identifier(text(cursor)?)) } else { None };
+            let identifier = if named { sound(cursor.read_text()) } else { None };
             for _ in usize::from(named)..count {
                 skip(cursor, kernels);
             }
-            Ok(identifier)
+            identifier.map(|text| (at, ExtraKey::Identifier(text)))
         }
         _ => {
             skip(cursor, kernels);
-            Ok(None)
+            None
         }
     }
+}
+
+/// Identifiers are hardly ever anything but ASCII, which is checked many bytes at a time.
+fn is_text(bytes: &[u8]) -> bool {
+    bytes.is_ascii() || std::str::from_utf8(bytes).is_ok()
 }
 
 fn skip(cursor: &mut Cursor<'_>, kernels: Kernels) {
     let skipped = skip_value(cursor, 1, kernels);
     debug_assert!(skipped.is_ok(), "structure was checked");
-}
-
-fn text<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, EventError> {
-    let at = cursor.offset_u32();
-    let bytes = sound(cursor.read_text()).unwrap_or_default();
-    std::str::from_utf8(bytes).map_err(|_| EventError::new(at, EventErrorKind::BadUtf8, Field::ExtraKeys))
 }
 
 fn wrong(offset: u32, field: Field) -> EventError {

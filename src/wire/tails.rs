@@ -43,6 +43,8 @@ struct Tail {
     distance: [u32; Field::COUNT],
     holds: [u32; Field::COUNT],
     gate: GateId,
+    /// An offset in `bytes` at which another tail of the same place differs: looked at first.
+    telling: usize,
     len: usize,
     bytes: [u8; BYTES_MAX],
 }
@@ -67,6 +69,9 @@ impl Tails {
     pub(super) fn find(&self, payload: &[u8], at: usize, place: Place, raw: &mut RawEvent) -> Option<usize> {
         for tail in &self.known {
             let end = at.saturating_add(tail.len);
+            if payload.get(at.saturating_add(tail.telling)) != tail.bytes.get(tail.telling) {
+                continue;
+            }
             if tail.place != place || payload.get(at..end) != tail.bytes.get(..tail.len) {
                 continue;
             }
@@ -99,6 +104,7 @@ impl Tails {
             distance: [0; Field::COUNT],
             holds: [0; Field::COUNT],
             gate,
+            telling: 0,
             len: bytes.len(),
             bytes: [0; BYTES_MAX],
         };
@@ -109,6 +115,12 @@ impl Tails {
         }
         if let Some(copy) = tail.bytes.get_mut(..bytes.len()) {
             copy.copy_from_slice(bytes);
+        }
+        for other in self.known.iter_mut().filter(|other| other.place == place) {
+            let differs = tail.bytes.iter().zip(&other.bytes).position(|(one, two)| one != two);
+            if let Some(telling) = differs.filter(|&at| at < tail.len.min(other.len)) {
+                (tail.telling, other.telling) = (telling, telling);
+            }
         }
         match self.known.get_mut(self.oldest) {
             Some(oldest) => *oldest = tail,
