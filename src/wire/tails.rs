@@ -5,6 +5,7 @@
 //! for a walk over each of them. What decides whether the event counts is among them, so the verdict can be
 //! remembered too: see [`GateId`].
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::error::Field;
@@ -21,7 +22,19 @@ const VARYING: [Field; 5] =
 
 /// Names the gate of an event: two events with the same id have equal gates. Unique within a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GateId(std::num::NonZeroU32);
+pub struct GateId(NonZeroU32);
+
+impl GateId {
+    /// Ids that a decoder has in use at a time; `slot` tells them apart.
+    pub const SLOTS: usize = TAILS;
+
+    /// Below [`GateId::SLOTS`].
+    #[must_use]
+    #[inline]
+    pub const fn slot(self) -> usize {
+        self.0.get() as usize % TAILS
+    }
+}
 
 /// Where a tail begins: what it must agree in with another to mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +58,17 @@ struct Tail {
     gate: GateId,
     /// An offset in `bytes` at which another tail of the same place differs: looked at first.
     telling: usize,
+    /// The byte there.
+    told: u8,
     len: usize,
     bytes: [u8; BYTES_MAX],
+}
+
+impl Tail {
+    fn tell(&mut self, telling: usize) {
+        self.telling = telling;
+        self.told = self.bytes.get(telling).copied().unwrap_or_default();
+    }
 }
 
 /// The tails one decoder remembers.
@@ -67,11 +89,16 @@ impl Tails {
     /// If the bytes at `at` are a known tail at this place, notes its fields and gives where it ends.
     #[inline]
     pub(super) fn find(&self, payload: &[u8], at: usize, place: Place, raw: &mut RawEvent) -> Option<usize> {
-        for tail in &self.known {
+        // Which tail comes next is anyone's guess, so no branch is asked: all are looked at by their telling byte, and as
+        // a rule one is left.
+        let mut candidates = 0_u32;
+        for (number, tail) in self.known.iter().enumerate() {
+            let told = payload.get(at.saturating_add(tail.telling)) == Some(&tail.told);
+            candidates |= u32::from(told) << number;
+        }
+        while let Some(tail) = self.known.get(candidates.trailing_zeros() as usize) {
+            candidates &= candidates.wrapping_sub(1);
             let end = at.saturating_add(tail.len);
-            if payload.get(at.saturating_add(tail.telling)) != tail.bytes.get(tail.telling) {
-                continue;
-            }
             if tail.place != place || payload.get(at..end) != tail.bytes.get(..tail.len) {
                 continue;
             }
@@ -96,7 +123,9 @@ impl Tails {
         if !fits || VARYING.iter().any(|&field| raw.field(field).is_some()) {
             return;
         }
-        let Some(gate) = std::num::NonZeroU32::new(issued).map(GateId) else { return };
+        let Some(gate) = NonZeroU32::new(issued).map(GateId) else { return };
+        // Issued in the order in which places are replaced, so that ids in use differ in their slot.
+        debug_assert_eq!(gate.slot(), self.oldest.wrapping_add(1) % TAILS);
         self.issued = issued;
         let mut tail = Tail {
             place,
@@ -105,6 +134,7 @@ impl Tails {
             holds: [0; Field::COUNT],
             gate,
             telling: 0,
+            told: bytes.first().copied().unwrap_or_default(),
             len: bytes.len(),
             bytes: [0; BYTES_MAX],
         };
@@ -119,7 +149,8 @@ impl Tails {
         for other in self.known.iter_mut().filter(|other| other.place == place) {
             let differs = tail.bytes.iter().zip(&other.bytes).position(|(one, two)| one != two);
             if let Some(telling) = differs.filter(|&at| at < tail.len.min(other.len)) {
-                (tail.telling, other.telling) = (telling, telling);
+                tail.tell(telling);
+                other.tell(telling);
             }
         }
         match self.known.get_mut(self.oldest) {
