@@ -3,7 +3,7 @@
 use crate::ids::Worker;
 use crate::observe::{Observer, Verdict};
 use crate::policy::Reason;
-use crate::wire::{Batch, Body, Event};
+use crate::wire::{Batch, Body, Event, WireError};
 
 /// What a source has brought, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,14 @@ impl Counters {
 
     pub(crate) fn filter(&mut self, reason: Reason, count: u64) {
         self.filtered[reason as usize] += count;
+    }
+
+    /// Counts a payload, and whether it was refused.
+    pub(crate) fn batch<T>(&mut self, payload: &[u8], read: Result<T, WireError>) -> Result<T, WireError> {
+        self.batches += 1;
+        self.payload_bytes += payload.len() as u64;
+        self.malformed_batches += u64::from(read.is_err());
+        read
     }
 
     /// Counts a store of which so many leading blocks were placed from tokens.

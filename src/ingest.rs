@@ -91,15 +91,7 @@ impl Ingest {
         payload: &[u8],
         observer: &mut impl Observer,
     ) -> Result<Applied, WireError> {
-        self.counters.batches += 1;
-        self.counters.payload_bytes += payload.len() as u64;
-        let mut batch = match self.decoder.read(payload) {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.counters.malformed_batches += 1;
-                return Err(error);
-            }
-        };
+        let mut batch = self.counters.batch(payload, self.decoder.read(payload))?;
         self.seen.batch(&batch);
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };

@@ -118,15 +118,7 @@ impl Normalizer {
     /// # Errors
     /// If the payload is broken: where and why. Nothing of it was shown.
     pub fn read(&mut self, payload: &[u8], visitor: &mut impl Visitor) -> Result<Applied, WireError> {
-        self.counters.batches += 1;
-        self.counters.payload_bytes += payload.len() as u64;
-        let mut batch = match self.decoder.read(payload) {
-            Ok(batch) => batch,
-            Err(error) => {
-                self.counters.malformed_batches += 1;
-                return Err(error);
-            }
-        };
+        let mut batch = self.counters.batch(payload, self.decoder.read(payload))?;
         self.seen.batch(&batch);
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
