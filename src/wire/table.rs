@@ -107,7 +107,7 @@ pub(super) enum List {
     Unread,
 }
 
-/// A range in `Table::tokens` or `Table::hashes`.
+/// A range in `Lists::tokens` or `Lists::hashes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) start: u32,
@@ -135,7 +135,7 @@ pub(super) struct RawEvent {
     pub(super) hashes: List,
     /// Set if an event with the same gate was seen before.
     pub(super) gate: Option<GateId>,
-    /// End of this event's entries in `Table::drift`; they start where the event before it ends.
+    /// End of this event's entries in `Lists::drift`; they start where the event before it ends.
     pub(super) drift_end: u32,
 }
 
