@@ -463,3 +463,25 @@ fn the_summary_for_people_names_reasons_and_producers() {
     let text = stdout(&["query", &kvcap(EDGES), "--tokens", "5,5,5,5", "--block-size", "4"]);
     assert!(text.contains("none") && text.contains("+ external"), "{text}");
 }
+
+#[test]
+fn events_without_room_in_the_index_are_warned_of() {
+    let mut bytes = b"KVCAP\0\x01\n".to_vec();
+    for rank in 0..1_025_u16 {
+        let [high, low] = rank.to_be_bytes();
+        let payload =
+            [&b"\x93\x01\x91\x95\xabBlockStored\x91\x01\xc0\x94\x01\x02\x03\x04\x04\xcd"[..], &[high, low]]
+                .concat();
+        bytes.extend([0; 8]);
+        bytes.extend(u64::from(rank).to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+        bytes.extend(payload);
+    }
+    let file = Scratch::new("ranks.kvcap", &bytes);
+    let output = kvtap(&["replay", file.path(), "--block-size", "4", "--json"]);
+    let got = lines(&String::from_utf8(output.stdout).unwrap()).remove(0);
+    assert_eq!((&got["index"]["workers"], &got["filtered"]["too_many_ranks"]), (&1_024.into(), &1.into()));
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(warning.starts_with("warning: ") && warning.contains("1 events not placed"), "{warning}");
+}

@@ -8,7 +8,7 @@ use kvtap::{Applied, Observer, Verdict, Worker};
 use crate::args::InspectArgs;
 use crate::capture::{Capture, progress};
 use crate::json::{self, EventLine, Fault, Hash};
-use crate::sources::{start_engine, warn_of_block_sizes};
+use crate::sources::{start_engine, warn_of_losses};
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<()> {
     let engine = start_engine(1)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<()> {
     }
     inspector.out.flush()?;
     bar.finish_and_clear();
-    warn_of_block_sizes(&args.file, &ingest, args.source.block_size);
+    warn_of_losses(&args.file, &ingest, args.source.block_size);
     Ok(())
 }
 

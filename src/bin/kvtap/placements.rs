@@ -7,7 +7,7 @@ use kvtap::{Observer, Placement, Worker};
 use crate::args::PlacementsArgs;
 use crate::capture::{Capture, progress};
 use crate::json::{self, PlacementLine};
-use crate::sources::{start_engine, warn_of_block_sizes};
+use crate::sources::{start_engine, warn_of_losses};
 
 pub(crate) fn run(args: &PlacementsArgs) -> anyhow::Result<()> {
     let engine = start_engine(1)?;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &PlacementsArgs) -> anyhow::Result<()> {
     }
     printer.out.flush()?;
     bar.finish_and_clear();
-    warn_of_block_sizes(&args.file, &ingest, args.source.block_size);
+    warn_of_losses(&args.file, &ingest, args.source.block_size);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kvtap::wire::WireError;
-use kvtap::{Config, Counters, Engine, Ingest, Reader};
+use kvtap::{Config, Counters, Engine, Ingest, Reader, Reason};
 
 use crate::args::SourceArgs;
 use crate::capture::{Capture, progress};
@@ -61,7 +61,7 @@ impl Sources {
         let elapsed = start.elapsed();
         bar.finish_and_clear();
         for source in &sources {
-            warn_of_block_sizes(&source.path, &source.ingest, args.block_size);
+            warn_of_losses(&source.path, &source.ingest, args.block_size);
         }
         Ok(Self { engine, sources, elapsed, failure })
     }
@@ -115,8 +115,16 @@ pub(crate) fn start_engine(shards: usize) -> Result<Engine, kvtap::ConfigError> 
     Engine::new(config)
 }
 
-/// Events of another block size are filtered; the user must hear of it, whatever else is printed.
-pub(crate) fn warn_of_block_sizes(path: &Path, ingest: &Ingest, configured: u32) {
+/// Whole sources can be filtered by another block size or for want of room; the user must hear of it, whatever else is
+/// printed.
+pub(crate) fn warn_of_losses(path: &Path, ingest: &Ingest, configured: u32) {
+    let events = ingest.counters().filtered(Reason::TooManyRanks);
+    if events > 0 {
+        note(&format!(
+            "warning: {}: {events} events not placed: it brought more ranks than one source may, or the index is full",
+            path.display(),
+        ));
+    }
     for (worker, seen, events) in ingest.mismatched_block_sizes() {
         let advice = if (1..=65_536).contains(&seen) {
             format!("; if {seen} is what the engine uses, run again with --block-size {seen}")
