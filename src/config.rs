@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::wire::{Decoder, DigestHalf, SimdLevel};
 
+/// Ranks one source may bring; events of more are `too_many_ranks`.
+pub(crate) const RANKS_MAX: usize = 1024;
+
 /// What an engine is made of.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

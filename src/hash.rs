@@ -21,7 +21,7 @@ pub(crate) struct Seed(u64);
 
 /// A cache salt as it enters the seed; two salts are the same if these are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SaltHash(pub(crate) u64);
+pub(crate) struct SaltHash(u64);
 
 impl SaltHash {
     /// Absent and empty salts are none.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
-use crate::config::{Copies, SourceConfig};
+use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
 use crate::ids::{PrefixHash, Tier, Worker};
 use crate::judge::Judge;
-use crate::normalizer::RANKS_MAX;
 use crate::observe::{Applied, Observer, Placement};
 use crate::placement::{Chain, Op, Placer, Record, Scratch, Sink, Slot};
 use crate::policy::Policy;
@@ -95,7 +94,7 @@ impl Ingest {
         self.seen.batch(&batch);
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
-        let applied = Applied::new(worker, batch.timestamp());
+        let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let Some(rank) = self.ranks.rank(worker, &self.config) else {
             self.counters.refuse(&mut batch, worker, observer);
@@ -125,7 +124,7 @@ impl Ingest {
 
     /// Returns when everything applied before is visible to every reader.
     pub fn flush(&mut self) {
-        self.outbox.send_all();
+        // `apply` leaves nothing unsent.
         self.outbox.wait();
     }
 

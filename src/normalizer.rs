@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use crate::config::{ConfigError, SourceConfig, decoder};
+use crate::config::{ConfigError, RANKS_MAX, SourceConfig, decoder};
 use crate::counters::Counters;
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, LocalHash, Tier, Worker};
@@ -14,9 +14,6 @@ use crate::placement::Scratch;
 use crate::policy::{Admitted, KnownBlocks, Namespace, Policy, Reason};
 use crate::seen::Seen;
 use crate::wire::{Decoder, Shape, WireError};
-
-/// Ranks one source may bring; batches of more are `too_many_ranks`.
-pub(crate) const RANKS_MAX: usize = 1024;
 
 /// Receives what a [`Normalizer`] admits.
 pub trait Visitor {
@@ -122,7 +119,7 @@ impl Normalizer {
         self.seen.batch(&batch);
         let dp_rank = batch.dp_rank().unwrap_or(self.config.dp_rank);
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
-        let applied = Applied::new(worker, batch.timestamp());
+        let applied = Applied { worker, timestamp: batch.timestamp() };
         let Some(rank) = find(&mut self.ranks, worker, &self.config, &self.hasher) else {
             self.counters.refuse(&mut batch, worker, &mut ());
             return Ok(applied);

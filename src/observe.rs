@@ -32,12 +32,6 @@ pub struct Applied {
     pub timestamp: f64,
 }
 
-impl Applied {
-    pub(crate) const fn new(worker: Worker, timestamp: f64) -> Self {
-        Self { worker, timestamp }
-    }
-}
-
 /// Observes nothing.
 impl Observer for () {}
 

@@ -44,7 +44,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "channel",
             "shard",
             "slots",
-            "normalizer",
         ],
     ),
     ("engine", &["channel", "shard", "slots", "query", "config", "ingest"]),

@@ -44,18 +44,6 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Judges a stored event.
-    #[inline(always)]
-    pub(super) fn admit_stored(&self, gate: &Gate<'_>) -> Result<(), Reason> {
-        self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
-    }
-
-    /// Judges a removed event, which teaches nothing.
-    #[inline(always)]
-    pub(super) fn admit_removed(&self, gate: &Gate<'_>) -> Result<(), Reason> {
-        self.admit_kind(gate.spec_kind.map(Kind::of), gate.group_idx)
-    }
-
     /// A stored event that names both its group and its kind teaches. Says whether anything changed.
     #[inline]
     pub(super) fn learn(&mut self, gate: &Gate<'_>) -> bool {
@@ -71,15 +59,16 @@ impl Groups {
         }
     }
 
+    /// The kind on the event decides; without one, the learned kind of its group.
     #[inline(always)]
-    fn admit_kind(&self, kind: Option<Kind>, group_idx: Option<u32>) -> Result<(), Reason> {
-        match kind {
+    pub(super) fn admit(&self, gate: &Gate<'_>) -> Result<(), Reason> {
+        match gate.spec_kind.map(Kind::of) {
             Some(Kind::Main) => return Ok(()),
             Some(Kind::Other) => return Err(Reason::NonMainAttentionKind),
             Some(Kind::Unknown) => return Err(Reason::UnknownKind),
             None => {}
         }
-        let Some(group_idx) = group_idx else { return Ok(()) };
+        let Some(group_idx) = gate.group_idx else { return Ok(()) };
         let learned = self.kinds.iter().find(|(group, _)| *group == group_idx);
         match learned {
             Some((_, Kind::Main)) => Ok(()),

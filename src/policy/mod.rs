@@ -84,7 +84,7 @@ impl Policy {
             if self.groups.learn(gate) {
                 self.verdicts.forget();
             }
-            self.groups.admit_stored(gate).map(|()| tier)
+            self.groups.admit(gate).map(|()| tier)
         });
         if let Some(id) = id {
             self.verdicts.remember(id, verdict);
@@ -103,7 +103,7 @@ impl Policy {
     pub(crate) fn admit_removed(&self, gate: &Gate<'_>) -> Result<Tier, Reason> {
         let tier = place(gate)?;
         if has_groups(tier) {
-            self.groups.admit_removed(gate)?;
+            self.groups.admit(gate)?;
         }
         Ok(tier)
     }
