@@ -1,6 +1,6 @@
 //! Bounded both ways: full record batches out, empty ones back. A full channel holds its source up; nothing is dropped.
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::placement::Record;
 
@@ -67,6 +67,15 @@ impl Inlet {
     /// The next message; `None` when every outlet is gone.
     pub(crate) fn receive(&self) -> Option<Message> {
         self.full.recv().ok()
+    }
+
+    /// The next message if there is one already; `None` when every outlet is gone.
+    pub(crate) fn try_receive(&self) -> Option<Option<Message>> {
+        match self.full.try_recv() {
+            Ok(message) => Some(Some(message)),
+            Err(TryRecvError::Empty) => Some(None),
+            Err(TryRecvError::Disconnected) => None,
+        }
     }
 
     /// Gives a batch's buffer back.

@@ -8,7 +8,8 @@ use crate::channel::{self, Outlet};
 use crate::config::{Config, ConfigError, Problem, SourceConfig, check, decoder};
 use crate::ingest::{Ingest, Ranks};
 use crate::query::Reader;
-use crate::shard::{self, SharedTable};
+use crate::epoch::Pins;
+use crate::shard::{self, Common, Shared};
 use crate::slots::Slots;
 
 /// An index and its shard threads, which end when the engine and all write sides are gone.
@@ -33,9 +34,8 @@ use crate::slots::Slots;
 #[derive(Debug)]
 pub struct Engine {
     outlets: Vec<Outlet>,
-    tables: Vec<SharedTable>,
-    slots: Arc<Slots>,
-    hasher: RandomState,
+    shards: Vec<Arc<Shared>>,
+    common: Common,
 }
 
 impl Engine {
@@ -46,13 +46,13 @@ impl Engine {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         check(&config)?;
         let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
-        let mut engine =
-            Self { outlets: Vec::new(), tables: Vec::new(), slots: Arc::new(Slots::new()), hasher };
+        let (pins, slots) = (Arc::new(Pins::new()), Arc::new(Slots::new(config.shards)));
+        let common = Common { pins, slots, hasher };
+        let mut engine = Self { outlets: Vec::new(), shards: Vec::new(), common };
         for number in 0..config.shards {
             let (outlet, inlet) = channel::channel();
-            let table = shard::start(inlet, engine.hasher.clone(), number).map_err(Problem::Thread)?;
+            engine.shards.push(shard::start(inlet, engine.common.clone(), number).map_err(Problem::Thread)?);
             engine.outlets.push(outlet);
-            engine.tables.push(table);
         }
         Ok(engine)
     }
@@ -63,22 +63,26 @@ impl Engine {
     /// If a value is out of its range.
     pub fn ingest(&self, config: SourceConfig) -> Result<Ingest, ConfigError> {
         let decoder = decoder(&config)?;
-        let outlets = self.outlets.clone();
-        Ok(Ingest::new(config, decoder, outlets, Ranks::new(Arc::clone(&self.slots), self.hasher.clone())))
+        let ranks = Ranks::new(Arc::clone(&self.common.slots), self.common.hasher.clone());
+        Ok(Ingest::new(config, decoder, self.outlets.clone(), ranks))
     }
 
     /// A query side. Make one per thread.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::new(self.tables.clone(), Arc::clone(&self.slots))
+        Reader::new(self.shards.clone(), self.common.clone())
     }
 
-    /// Bytes of the shards' tables; engine-hash maps are counted by [`Ingest::bytes`].
+    /// Bytes of the shards, as of their last flush; engine-hash maps are counted by [`Ingest::bytes`].
     #[must_use]
     pub fn index_bytes(&self) -> usize {
-        let bytes =
-            |table: &SharedTable| table.read().unwrap_or_else(std::sync::PoisonError::into_inner).bytes();
-        self.tables.iter().map(bytes).sum()
+        self.shards.iter().map(|shard| shard.bytes()).sum()
+    }
+
+    /// Blocks that found no room in their shard (4 GiB each) and cannot be matched, as are those after them.
+    #[must_use]
+    pub fn refused_blocks(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.refused()).sum()
     }
 }
 

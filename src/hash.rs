@@ -64,6 +64,18 @@ pub(crate) fn prefix_hash(parent: Option<PrefixHash>, local: LocalHash) -> Prefi
     PrefixHash(xxh3_64_with_seed(&pair, SEED))
 }
 
+/// Tells a block and all before it from others under one engine hash, if the check of the block before it is given.
+#[inline]
+pub(crate) fn chain_check(parent: Option<u64>, local: LocalHash) -> u64 {
+    prefix_hash(parent.map(PrefixHash), local).0
+}
+
+/// Digest of the blocks of one page of the index: equal digests are equal blocks, up to 64-bit collisions.
+#[inline]
+pub(crate) fn page_digest(blocks: &[LocalHash]) -> u64 {
+    xxh3_64_with_seed(bytemuck::cast_slice(blocks), SEED)
+}
+
 /// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.
 pub(crate) fn identifier(text: &[u8]) -> u64 {
     match text.first_chunk::<16>() {

@@ -61,7 +61,7 @@ impl Tier {
 pub struct EngineHash(pub u64);
 
 /// Hash of one block's tokens and identity objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 #[expect(clippy::exhaustive_structs, reason = "a newtype")]
 pub struct LocalHash(pub u64);

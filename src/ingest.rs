@@ -8,13 +8,12 @@ use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
 use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
-use crate::ids::{PrefixHash, Tier, Worker};
+use crate::ids::{Tier, Worker};
 use crate::judge::Judge;
 use crate::observe::{Applied, Observer, Placement};
-use crate::placement::{Chain, Op, Placer, Record, Scratch, Sink, Slot};
+use crate::placement::{Chain, Op, Ordinal, Placer, Record, Scratch, Sink, Slot};
 use crate::policy::Policy;
 use crate::seen::Seen;
-use crate::shard::shard_of;
 use crate::slots::Slots;
 use crate::wire::{Decoder, Shape, WireError};
 
@@ -55,13 +54,23 @@ struct Rank {
 #[derive(Debug)]
 struct Outbox {
     outlets: Vec<Outlet>,
-    batches: Vec<RecordBatch>,
+    batches: Vec<Filling>,
+    slots: Arc<Slots>,
     back_pressure: u64,
+}
+
+/// A batch that is being filled, and the block that the shard will be at after it.
+#[derive(Debug)]
+struct Filling {
+    records: RecordBatch,
+    at: Option<(Slot, Ordinal)>,
 }
 
 impl Ingest {
     pub(crate) fn new(config: SourceConfig, decoder: Decoder, outlets: Vec<Outlet>, ranks: Ranks) -> Self {
-        let batches = outlets.iter().map(Outlet::empty_batch).collect();
+        let filling = |outlet: &Outlet| Filling { records: outlet.empty_batch(), at: None };
+        let batches = outlets.iter().map(filling).collect();
+        let outbox = Outbox { outlets, batches, slots: Arc::clone(&ranks.slots), back_pressure: 0 };
         Self {
             decoder,
             ranks,
@@ -69,7 +78,7 @@ impl Ingest {
             scratch: Scratch::default(),
             counters: Counters::default(),
             seen: Seen::default(),
-            outbox: Outbox { outlets, batches, back_pressure: 0 },
+            outbox,
         }
     }
 
@@ -96,7 +105,8 @@ impl Ingest {
         let worker = Worker { worker_id: self.config.worker_id, dp_rank };
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
-        let Some(rank) = self.ranks.rank(worker, &self.config) else {
+        let shards = self.outbox.outlets.len();
+        let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
         };
@@ -107,7 +117,7 @@ impl Ingest {
                 seen: &mut self.seen,
                 place: Placer {
                     chain: &mut rank.chain,
-                    slot: rank.slot,
+                    slot: &mut rank.slot,
                     scratch: &mut self.scratch,
                     counters: &mut self.counters,
                     sink: &mut outward,
@@ -182,18 +192,38 @@ impl Ingest {
     }
 }
 
+/// For measuring: see `feed`.
+#[cfg(feature = "bench")]
+impl Ingest {
+    /// Sends what was fed.
+    #[doc(hidden)]
+    pub fn feed_sent(&mut self) {
+        self.outbox.send_all();
+    }
+
+    pub(crate) fn feed<T>(
+        &mut self,
+        worker: Worker,
+        feed: impl FnOnce(&mut Placer<'_, Outward<'_, ()>>) -> T,
+    ) -> Option<T> {
+        let shards = self.outbox.outlets.len();
+        let rank = self.ranks.rank(worker, &self.config, shards)?;
+        Some(feed(&mut Placer {
+            chain: &mut rank.chain,
+            slot: &mut rank.slot,
+            scratch: &mut self.scratch,
+            counters: &mut self.counters,
+            sink: &mut Outward { outbox: &mut self.outbox, worker, observer: &mut () },
+        }))
+    }
+}
+
 impl Drop for Ingest {
     fn drop(&mut self) {
         for rank in &self.ranks.known {
-            let lane = rank.slot.lane(Tier::Device);
-            self.outbox.push(Record { prefix_hash: PrefixHash(0), lane, op: Op::Clear });
+            self.outbox.sweep(rank.slot);
         }
         self.outbox.send_all();
-        // A slot may stand for another worker only once no shard holds anything of this one.
-        self.outbox.wait();
-        for rank in &self.ranks.known {
-            self.ranks.slots.free(rank.slot);
-        }
     }
 }
 
@@ -202,30 +232,30 @@ impl Ranks {
         Self { known: Vec::new(), last: 0, slots, hasher }
     }
 
-    fn rank(&mut self, worker: Worker, config: &SourceConfig) -> Option<&mut Rank> {
+    fn rank(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<&mut Rank> {
         if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
             self.last = match self.known.iter().position(|rank| rank.worker == worker) {
                 Some(at) => at,
-                None => self.add(worker, config)?,
+                None => self.add(worker, config, shards)?,
             };
         }
         self.known.get_mut(self.last)
     }
 
-    fn add(&mut self, worker: Worker, config: &SourceConfig) -> Option<usize> {
+    fn add(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<usize> {
         if self.known.len() >= RANKS_MAX {
             return None;
         }
         let slot = self.slots.take(worker)?;
         let policy = Policy::new(config.block_size);
-        let chain = Chain::new(config.copies == Copies::Set, &self.hasher);
+        let chain = Chain::new(config.copies == Copies::Set, shards, &self.hasher);
         self.known.push(Rank { worker, policy, chain, slot });
         Some(self.known.len() - 1)
     }
 }
 
 /// Where placement's output goes: records to the shards, placements to the observer.
-struct Outward<'a, O> {
+pub(crate) struct Outward<'a, O> {
     outbox: &'a mut Outbox,
     worker: Worker,
     observer: &'a mut O,
@@ -233,8 +263,26 @@ struct Outward<'a, O> {
 
 impl<O: Observer> Sink for Outward<'_, O> {
     #[inline]
-    fn record(&mut self, record: Record) {
-        self.outbox.push(record);
+    fn record(&mut self, shard: usize, record: Record) {
+        self.outbox.push(shard, record);
+    }
+
+    #[inline]
+    fn store(&mut self, shard: usize, after: Option<Ordinal>, record: Record) {
+        self.outbox.push_store(shard, after, record);
+    }
+
+    fn clear(&mut self, slot: Slot) -> Slot {
+        self.outbox.sweep(slot);
+        loop {
+            if let Some(slot) = self.outbox.slots.take(self.worker) {
+                return slot;
+            }
+            // Clears come faster than shards sweep: as full a channel as any.
+            self.outbox.back_pressure += 1;
+            self.outbox.send_all();
+            self.outbox.wait();
+        }
     }
 
     #[inline]
@@ -245,31 +293,47 @@ impl<O: Observer> Sink for Outward<'_, O> {
 
 impl Outbox {
     #[inline]
-    fn push(&mut self, record: Record) {
-        if record.op == Op::Clear {
-            (0..self.batches.len()).for_each(|shard| self.push_to(shard, record));
-        } else {
-            self.push_to(shard_of(record.prefix_hash, self.batches.len()), record);
+    fn push(&mut self, shard: usize, record: Record) {
+        let filling = &mut self.batches[shard];
+        if record.op() == Op::Hold {
+            filling.at = Some((record.lane().slot(), record.ordinal));
         }
-    }
-
-    #[inline]
-    fn push_to(&mut self, shard: usize, record: Record) {
-        self.batches[shard].push(record);
-        if self.batches[shard].len() >= BATCH_RECORDS {
+        filling.records.push(record);
+        if filling.records.len() >= BATCH_RECORDS {
             self.send(shard);
         }
     }
 
+    /// A stored block; first says what it follows, unless the shard will be there.
+    #[inline]
+    fn push_store(&mut self, shard: usize, after: Option<Ordinal>, record: Record) {
+        let (lane, filling) = (record.lane(), &mut self.batches[shard]);
+        if after.is_none() || filling.at != after.map(|after| (lane.slot(), after)) {
+            let is_first = u64::from(after.is_none());
+            filling.records.push(Record::new(Op::After, lane, after.unwrap_or(Ordinal::NONE), is_first));
+        }
+        filling.at = Some((lane.slot(), record.ordinal));
+        self.push(shard, record);
+    }
+
+    /// Hides a slot from queries, and tells every shard that it is gone.
+    fn sweep(&mut self, slot: Slot) {
+        self.slots.hide(slot);
+        let record = Record::new(Op::Sweep, slot.lane(Tier::Device), Ordinal::NONE, 0);
+        (0..self.batches.len()).for_each(|shard| self.push(shard, record));
+    }
+
     fn send(&mut self, shard: usize) {
-        let outlet = &self.outlets[shard];
-        let full = std::mem::replace(&mut self.batches[shard], outlet.empty_batch());
+        let (outlet, filling) = (&self.outlets[shard], &mut self.batches[shard]);
+        // A shard takes up no batch where another left off.
+        filling.at = None;
+        let full = std::mem::replace(&mut filling.records, outlet.empty_batch());
         self.back_pressure += u64::from(outlet.send(full));
     }
 
     fn send_all(&mut self) {
         for shard in 0..self.batches.len() {
-            if !self.batches[shard].is_empty() {
+            if !self.batches[shard].records.is_empty() {
                 self.send(shard);
             }
         }

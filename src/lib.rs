@@ -19,17 +19,24 @@ mod frames;
 pub mod wire;
 mod policy;
 mod judge;
+#[expect(unsafe_code, reason = "prefetch instructions")]
+mod prefetch;
+mod sync;
+mod epoch;
 mod placement;
 mod channel;
-mod shard;
 mod slots;
+mod shard;
 mod query;
 mod counters;
 mod seen;
 mod observe;
+mod prefixes;
 mod config;
 mod normalizer;
 mod ingest;
+#[cfg(feature = "bench")]
+mod feed;
 mod engine;
 pub mod kvcap;
 
@@ -42,7 +49,8 @@ pub use ingest::Ingest;
 pub use normalizer::{Normalizer, StoredBlocks, Visitor};
 pub use observe::{Applied, Observer, Placement, Verdict};
 pub use policy::{Reason, Scope};
-pub use query::{Match, Prompt, Reader};
+pub use prefixes::PrefixHashes;
+pub use query::{Match, Prompt, Reader, Wanted};
 pub use wire::{DigestHalf, SimdLevel};
 
 /// The README's example is a test.

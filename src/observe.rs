@@ -1,6 +1,6 @@
 //! A look at what becomes of each event and block, for tools. The no-op observer compiles to nothing.
 
-use crate::ids::{EngineHash, LocalHash, PrefixHash, Tier, Worker};
+use crate::ids::{EngineHash, LocalHash, Tier, Worker};
 use crate::policy::Reason;
 use crate::wire::{Event, EventError};
 
@@ -59,10 +59,10 @@ pub enum Placement {
         tier: Tier,
         /// The engine's name for it.
         engine_hash: EngineHash,
+        /// The engine's name for the block before it; `None` at the start of a prompt, or if the store came without tokens.
+        parent: Option<EngineHash>,
         /// Hash of its tokens; `None` if the store came without tokens.
         local_hash: Option<LocalHash>,
-        /// Its place in the prompt.
-        prefix_hash: PrefixHash,
     },
     /// A copy of a block was removed.
     Remove {
@@ -70,8 +70,6 @@ pub enum Placement {
         tier: Tier,
         /// The engine's name for it.
         engine_hash: EngineHash,
-        /// Its place in the prompt.
-        prefix_hash: PrefixHash,
     },
     /// Every block of the worker and rank was dropped.
     Clear,

@@ -1,47 +1,133 @@
-//! Which worker each slot of the index stands for. Control plane: changes only when ranks come and go.
+//! Which worker each slot of the index stands for. Changes only when ranks come, go or are cleared; queries read it without a
+//! lock.
+//!
+//! A worker that is cleared goes on in another slot: the old one is hidden at once, which hides all its blocks, and freed when
+//! every shard has swept it and no query can know what it stood for.
 
-#[expect(
-    clippy::disallowed_types,
-    reason = "control plane; queries hold it for the length of one answer"
-)]
-use std::sync::{RwLock, RwLockReadGuard};
+use std::collections::HashMap;
+#[expect(clippy::disallowed_types, reason = "control plane; queries do not take it")]
+use std::sync::{Mutex, MutexGuard};
 
 use crate::ids::Worker;
 use crate::placement::Slot;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Workers of one index at a time.
+const WORKERS_MAX: usize = Slot::COUNT / 2;
 
 /// The slots of one index. Two sources may bring the same worker; each has a slot of its own.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    cells: Box<[Cell]>,
+    /// Workers that more than one slot stands for.
+    doubles: AtomicU32,
+    shards: u32,
     #[expect(clippy::disallowed_types, reason = "see the import")]
-    workers: RwLock<Vec<Option<Worker>>>,
+    control: Mutex<Control>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    worker_id: AtomicU64,
+    /// With `VISIBLE` above it.
+    dp_rank: AtomicU64,
+    /// Shards that have not swept it yet.
+    unswept: AtomicU32,
+}
+
+const VISIBLE: u64 = 1 << 32;
+
+#[derive(Debug, Default)]
+struct Control {
+    free: Vec<Slot>,
+    /// Slots ever taken.
+    used: usize,
+    /// Slots each worker has.
+    workers: HashMap<Worker, usize>,
+    visible: usize,
 }
 
 impl Slots {
-    #[expect(clippy::disallowed_types, reason = "see the import")]
-    pub(crate) const fn new() -> Self {
-        Self { workers: RwLock::new(Vec::new()) }
+    pub(crate) fn new(shards: usize) -> Self {
+        let cell = |_| Cell {
+            worker_id: AtomicU64::new(0),
+            dp_rank: AtomicU64::new(0),
+            unswept: AtomicU32::new(0),
+        };
+        #[expect(clippy::disallowed_types, reason = "see the import")]
+        let control = Mutex::new(Control::default());
+        let shards = u32::try_from(shards).unwrap_or(u32::MAX);
+        Self { cells: (0..Slot::COUNT).map(cell).collect(), doubles: AtomicU32::new(0), shards, control }
     }
 
-    /// Takes a free slot; `None` if all are taken.
+    #[expect(clippy::disallowed_types, reason = "see the import")]
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes a free slot; `None` if there are as many workers as can be, or all other slots are still being swept.
     pub(crate) fn take(&self, worker: Worker) -> Option<Slot> {
-        let mut workers = self.workers.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let index = workers.iter().position(Option::is_none).unwrap_or(workers.len());
-        let slot = Slot::new(index)?;
-        if index == workers.len() {
-            workers.push(None);
+        let mut control = self.control();
+        if control.visible >= WORKERS_MAX {
+            return None;
         }
-        workers[index] = Some(worker);
+        let slot = match control.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = Slot::new(control.used)?;
+                control.used += 1;
+                slot
+            }
+        };
+        control.visible += 1;
+        let names = control.workers.entry(worker).or_insert(0);
+        *names += 1;
+        if *names == 2 {
+            self.doubles.fetch_add(1, Ordering::Release);
+        }
+        let cell = &self.cells[slot.index()];
+        cell.worker_id.store(worker.worker_id, Ordering::Relaxed);
+        cell.unswept.store(self.shards, Ordering::Relaxed);
+        // Release: who sees the rank sees the id.
+        cell.dp_rank.store(VISIBLE | u64::from(worker.dp_rank), Ordering::Release);
         Some(slot)
     }
 
-    /// Frees a slot whose blocks have all left the index.
-    pub(crate) fn free(&self, slot: Slot) {
-        let mut workers = self.workers.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        workers[slot.index()] = None;
+    /// Hides a slot from queries, as if every block of it were gone. A sweep must follow.
+    pub(crate) fn hide(&self, slot: Slot) {
+        let Some(worker) = self.worker(slot) else { return };
+        let mut control = self.control();
+        self.cells[slot.index()].dp_rank.store(0, Ordering::Release);
+        control.visible -= 1;
+        if let Some(names) = control.workers.get_mut(&worker) {
+            *names -= 1;
+            match *names {
+                0 => _ = control.workers.remove(&worker),
+                1 => _ = self.doubles.fetch_sub(1, Ordering::Release),
+                _ => {}
+            }
+        }
     }
 
-    /// The worker of each slot.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Worker>>> {
-        self.workers.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// A shard holds nothing of a hidden slot any more, and no reader knows what it stood for there.
+    pub(crate) fn swept(&self, slot: Slot) {
+        if self.cells[slot.index()].unswept.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.control().free.push(slot);
+        }
+    }
+
+    /// Whether two slots stand for one worker.
+    #[inline]
+    pub(crate) fn has_doubles(&self) -> bool {
+        self.doubles.load(Ordering::Acquire) > 0
+    }
+
+    /// The worker of a slot; `None` if it is hidden.
+    #[inline]
+    pub(crate) fn worker(&self, slot: Slot) -> Option<Worker> {
+        let cell = &self.cells[slot.index()];
+        let dp_rank = cell.dp_rank.load(Ordering::Acquire);
+        let worker = Worker { worker_id: cell.worker_id.load(Ordering::Relaxed), dp_rank: dp_rank as u32 };
+        (dp_rank & VISIBLE > 0).then_some(worker)
     }
 }

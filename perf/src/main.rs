@@ -3,6 +3,7 @@
 #[expect(unsafe_code, reason = "an allocator cannot be written without")]
 mod alloc;
 mod decode;
+mod index;
 mod instructions;
 mod machine;
 mod peers;
@@ -29,6 +30,8 @@ struct Arguments {
 enum Command {
     /// Payload bytes to records: every system over the same named cases.
     Decode(decode::Options),
+    /// The index alone: memory, ingest, queries quiet and under ingest, against other indexes.
+    Index(index::Options),
     /// Counts instructions and compares them with the baseline.
     Instructions(instructions::Options),
 }
@@ -37,6 +40,10 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Decode(options) => {
             decode::run(&options);
+            ExitCode::SUCCESS
+        }
+        Command::Index(options) => {
+            index::run(&options);
             ExitCode::SUCCESS
         }
         Command::Instructions(options) => instructions::run(&options),

@@ -1,26 +1,24 @@
-//! Per worker and rank: engine hash → prefix hash and the copies at each tier.
+//! Per worker and rank: engine hash → ordinal of the block in its shard, and the copies at each tier.
 //!
 //! The engine names blocks by hashes of its own; only here are they translated, so shards need none of them.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use ahash::RandomState;
 
-use crate::hash::SaltHash;
-use crate::ids::{EngineHash, PrefixHash, Tier};
+use super::names::{COPIES_MANY, Check, Name, Names};
+use super::ordinals::Ordinals;
+use super::record::{Ordinal, shard_of};
+use crate::hash::{SaltHash, chain_check};
+use crate::ids::{EngineHash, LocalHash, Tier};
 use crate::policy::{KnownBlocks, Namespace};
 
-/// What is known of a block by its engine hash.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    prefix_hash: PrefixHash,
-    /// By tier; at least one is not 0. They saturate: a block with 65,535 copies at one tier may leave it early.
-    copies: [u16; 4],
-    /// Its salt is in `salts`.
-    salted: bool,
-    /// Placed under more than one salt since it entered.
-    ambiguous: bool,
+/// A block as its children and its shard know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) shard: usize,
+    pub(super) ordinal: Ordinal,
+    check: Check,
 }
 
 /// How a store of one block changed what the worker holds.
@@ -28,32 +26,36 @@ struct Known {
 pub(super) enum Change {
     /// Another copy of what it held there already.
     None,
-    /// The block is new at that tier.
+    /// The worker did not hold the block; its ordinal is new.
+    New,
+    /// It held it at another tier.
     Entered,
-    /// It also replaced another prefix, which was held at the tiers marked.
-    Replaced(PrefixHash, [bool; 4]),
+    /// The hash named another block before, which was held at the tiers marked. The block's ordinal is new.
+    Replaced(Link, [bool; 4]),
 }
 
 /// The blocks of one worker and rank by engine hash.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    blocks: HashMap<EngineHash, Known, RandomState>,
+    names: Names,
+    /// By shard.
+    ordinals: Vec<Ordinals>,
+    /// Copies of those that have three or more at a tier.
+    many: HashMap<(EngineHash, Tier), u32, RandomState>,
     /// Only blocks with a salt: hardly any source has them.
     salts: HashMap<EngineHash, SaltHash, RandomState>,
-    /// Sum over `blocks` of tiers with copies.
+    /// Sum over `names` of tiers with copies.
     entries: usize,
     /// Stores are idempotent and the first removal is final.
     as_set: bool,
+    hasher: RandomState,
 }
-
-/// Maps smaller than this are not worth shrinking.
-const SHRINK_FROM: usize = 4096;
 
 impl KnownBlocks for Chain {
     fn namespace(&self, engine_hash: EngineHash) -> Namespace {
-        match self.blocks.get(&engine_hash) {
-            Some(known) if known.ambiguous => Namespace::Ambiguous,
-            Some(known) if known.salted => {
+        match self.names.get(engine_hash) {
+            Some(name) if name.is_ambiguous() => Namespace::Ambiguous,
+            Some(name) if name.is_salted() => {
                 self.salts.get(&engine_hash).map_or(Namespace::Plain, |&salt| Namespace::Salted(salt))
             }
             _ => Namespace::Plain,
@@ -61,116 +63,156 @@ impl KnownBlocks for Chain {
     }
 }
 
+const fn link(name: Name) -> Link {
+    Link { shard: name.shard(), ordinal: name.ordinal(), check: name.check() }
+}
+
 impl Chain {
-    pub(crate) fn new(as_set: bool, hasher: &RandomState) -> Self {
+    pub(crate) fn new(as_set: bool, shards: usize, hasher: &RandomState) -> Self {
         Self {
-            blocks: HashMap::with_hasher(hasher.clone()),
+            names: Names::new(hasher),
+            ordinals: (0..shards).map(|_| Ordinals::default()).collect(),
+            many: HashMap::with_hasher(hasher.clone()),
             salts: HashMap::with_hasher(hasher.clone()),
             entries: 0,
             as_set,
+            hasher: hasher.clone(),
         }
     }
 
-    /// The prefix hash a block is known by.
-    pub(super) fn prefix_hash(&self, engine_hash: EngineHash) -> Option<PrefixHash> {
-        self.blocks.get(&engine_hash).map(|known| known.prefix_hash)
+    /// Asks for what is known of some hashes to be fetched.
+    #[inline]
+    pub(super) fn prefetch(&self, hashes: &[EngineHash]) {
+        self.names.prefetch(hashes);
     }
 
-    /// Notes one copy of a block placed from its tokens.
+    /// A known block.
+    #[inline]
+    pub(super) fn find(&self, engine_hash: EngineHash) -> Option<Link> {
+        self.names.get(engine_hash).copied().map(link)
+    }
+
+    /// Notes one copy of a block placed from its tokens, after its parent.
+    #[inline]
     pub(super) fn store(
         &mut self,
         engine_hash: EngineHash,
-        prefix_hash: PrefixHash,
-        salt: Option<SaltHash>,
-        tier: Tier,
-    ) -> Change {
-        let mut fresh = Known { prefix_hash, copies: [0; 4], salted: salt.is_some(), ambiguous: false };
-        fresh.copies[tier.index()] = 1;
-        let known = match self.blocks.entry(engine_hash) {
-            Entry::Vacant(place) => {
-                place.insert(fresh);
-                self.entries += 1;
-                if let Some(salt) = salt {
-                    self.salts.insert(engine_hash, salt);
-                }
-                return Change::Entered;
+        parent: Option<Link>,
+        local_hash: LocalHash,
+        at: (Tier, Option<SaltHash>),
+    ) -> (Link, Change) {
+        let (tier, salt) = at;
+        let check = Check::new(chain_check(parent.map(|parent| parent.check.bits()), local_hash));
+        let shard = parent.map_or_else(|| shard_of(local_hash, self.ordinals.len()), |parent| parent.shard);
+        let known = self.names.get_mut(engine_hash);
+        if let Some(name) = &known
+            && name.check() == check
+        {
+            let link = link(**name);
+            let change = self.store_known(engine_hash, tier).map_or(Change::None, |(_, change)| change);
+            return (link, change);
+        }
+        let ordinal = self.ordinals[shard].take();
+        let mut fresh = Name::new(check, shard, ordinal);
+        fresh.set_copies(tier, 1);
+        if salt.is_some() {
+            fresh.set_salted();
+        }
+        let Some(known) = known else {
+            self.names.insert(engine_hash, fresh);
+            self.entries += 1;
+            if let Some(salt) = salt {
+                self.salts.insert(engine_hash, salt);
             }
-            Entry::Occupied(known) if known.get().prefix_hash == prefix_hash => {
-                return Self::add_to(known.into_mut(), tier, self.as_set, &mut self.entries);
-            }
-            Entry::Occupied(known) => known.into_mut(),
+            return (link(fresh), Change::New);
         };
-        let old_salt = if known.salted { self.salts.get(&engine_hash).copied() } else { None };
-        fresh.ambiguous = known.ambiguous || old_salt != salt;
-        let old = std::mem::replace(known, fresh);
+        let old = *known;
+        let old_salt = if old.is_salted() { self.salts.get(&engine_hash).copied() } else { None };
+        if old.is_ambiguous() || old_salt != salt {
+            fresh.set_ambiguous();
+        }
+        known.replace_by(fresh);
         match salt {
             Some(salt) => self.salts.insert(engine_hash, salt),
             None => self.salts.remove(&engine_hash),
         };
-        let held = old.copies.map(|copies| copies > 0);
+        let held = Tier::ALL.map(|tier| old.copies(tier) > 0);
         self.entries = self.entries + 1 - held.iter().filter(|&&held| held).count();
-        Change::Replaced(old.prefix_hash, held)
-    }
-
-    /// Notes one more copy of a known block, whatever its tokens. Gives its prefix hash; `None` if it is unknown.
-    pub(super) fn store_known(
-        &mut self,
-        engine_hash: EngineHash,
-        tier: Tier,
-    ) -> Option<(PrefixHash, Change)> {
-        let known = self.blocks.get_mut(&engine_hash)?;
-        let prefix_hash = known.prefix_hash;
-        Some((prefix_hash, Self::add_to(known, tier, self.as_set, &mut self.entries)))
-    }
-
-    fn add_to(known: &mut Known, tier: Tier, as_set: bool, entries: &mut usize) -> Change {
-        let copies = &mut known.copies[tier.index()];
-        if *copies == 0 {
-            *copies = 1;
-            *entries += 1;
-            return Change::Entered;
+        if !self.many.is_empty() {
+            Tier::ALL.iter().for_each(|&tier| _ = self.many.remove(&(engine_hash, tier)));
         }
-        if !as_set {
-            *copies = copies.saturating_add(1);
-        }
-        Change::None
+        self.ordinals[old.shard()].free(old.ordinal());
+        (link(fresh), Change::Replaced(link(old), held))
     }
 
-    /// Takes one copy away. Gives the block's prefix hash and whether that was the last copy at the tier; `None` if
-    /// it is not known there.
-    pub(super) fn remove(&mut self, engine_hash: EngineHash, tier: Tier) -> Option<(PrefixHash, bool)> {
-        let known = self.blocks.get_mut(&engine_hash)?;
-        let prefix_hash = known.prefix_hash;
-        let copies = &mut known.copies[tier.index()];
-        *copies = match *copies {
-            0 => return None,
-            copies => copies - 1,
+    /// Notes one more copy of a known block, whatever its tokens. `None` if it is unknown.
+    #[inline]
+    pub(super) fn store_known(&mut self, engine_hash: EngineHash, tier: Tier) -> Option<(Link, Change)> {
+        let name = self.names.get_mut(engine_hash)?;
+        let change = match name.copies(tier) {
+            0 => {
+                name.set_copies(tier, 1);
+                self.entries += 1;
+                Change::Entered
+            }
+            _ if self.as_set => Change::None,
+            COPIES_MANY => {
+                let copies = self.many.entry((engine_hash, tier)).or_insert(u32::from(COPIES_MANY));
+                *copies = copies.saturating_add(1);
+                Change::None
+            }
+            copies => {
+                name.set_copies(tier, copies + 1);
+                Change::None
+            }
         };
-        if *copies > 0 {
-            return Some((prefix_hash, false));
+        Some((link(*name), change))
+    }
+
+    /// Takes one copy away. Gives the block; whether that was the last copy at the tier, and whether the last of all. `None`
+    /// if it is not known there.
+    #[inline]
+    pub(super) fn remove(&mut self, engine_hash: EngineHash, tier: Tier) -> Option<(Link, bool, bool)> {
+        let name = self.names.get_mut(engine_hash)?;
+        let copies = name.copies(tier);
+        if copies == 0 {
+            return None;
+        }
+        if copies == COPIES_MANY
+            && let Some(many) = self.many.get_mut(&(engine_hash, tier))
+        {
+            *many -= 1;
+            if *many == u32::from(COPIES_MANY) {
+                self.many.remove(&(engine_hash, tier));
+            }
+            return Some((link(*name), false, false));
+        }
+        name.set_copies(tier, copies - 1);
+        let found = link(*name);
+        if copies > 1 {
+            return Some((found, false, false));
         }
         self.entries -= 1;
-        if known.copies == [0; 4] {
-            if known.salted {
-                self.salts.remove(&engine_hash);
-            }
-            self.blocks.remove(&engine_hash);
-            self.give_back();
+        if name.is_held() {
+            return Some((found, true, false));
         }
-        Some((prefix_hash, true))
-    }
-
-    /// Mass eviction gives memory back; the distance between limits keeps a steady size from resizing for ever.
-    fn give_back(&mut self) {
-        shrink(&mut self.blocks);
-        shrink(&mut self.salts);
+        if name.is_salted() {
+            self.salts.remove(&engine_hash);
+        }
+        // Put back, since only a name that is held can be taken out.
+        name.set_copies(tier, 1);
+        self.names.remove(engine_hash);
+        self.ordinals[found.shard].free(found.ordinal);
+        if self.names.len() == 0 {
+            self.many.shrink_to_fit();
+            self.salts.shrink_to_fit();
+        }
+        Some((found, true, true))
     }
 
     /// Forgets everything, and gives the memory back.
     pub(super) fn clear(&mut self) {
-        self.blocks = HashMap::with_hasher(self.blocks.hasher().clone());
-        self.salts = HashMap::with_hasher(self.salts.hasher().clone());
-        self.entries = 0;
+        *self = Self::new(self.as_set, self.ordinals.len(), &self.hasher);
     }
 
     /// Live (tier, engine hash) pairs.
@@ -180,24 +222,17 @@ impl Chain {
 
     /// Every live (tier, engine hash) pair.
     pub(crate) fn live(&self) -> impl Iterator<Item = (Tier, EngineHash)> {
-        self.blocks.iter().flat_map(|(&engine_hash, known)| {
-            let held = known.copies;
-            Tier::ALL
-                .into_iter()
-                .filter(move |tier| held[tier.index()] > 0)
-                .map(move |tier| (tier, engine_hash))
+        self.names.iter().flat_map(|(engine_hash, name)| {
+            let held = Tier::ALL.into_iter().filter(move |&tier| name.copies(tier) > 0);
+            held.map(move |tier| (tier, engine_hash))
         })
     }
 
-    /// Bytes the maps take: buckets and a control byte each.
+    /// Bytes the maps take: buckets, and a control byte each where there is one.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.capacity() * (size_of::<(EngineHash, Known)>() + 1)
+        self.names.bytes()
+            + self.ordinals.iter().map(Ordinals::bytes).sum::<usize>()
             + self.salts.capacity() * (size_of::<(EngineHash, SaltHash)>() + 1)
-    }
-}
-
-fn shrink<V>(map: &mut HashMap<EngineHash, V, RandomState>) {
-    if map.capacity() > SHRINK_FROM && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len() * 2);
+            + self.many.capacity() * (size_of::<((EngineHash, Tier), u32)>() + 1)
     }
 }

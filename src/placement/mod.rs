@@ -1,6 +1,8 @@
 //! Admitted event → records: steps 7–11 of the policy, in one pass over the blocks. Data plane.
 
 mod record;
+mod ordinals;
+mod names;
 mod chain;
 mod identity;
 mod locals;
@@ -8,21 +10,25 @@ mod repeats;
 
 pub(crate) use chain::Chain;
 use locals::LocalHasher;
-pub(crate) use record::{Lane, Op, Record, Slot};
+pub(crate) use record::{Lane, Op, Ordinal, Record, Slot, shard_of};
 use repeats::Repeats;
 
 use crate::counters::Counters;
-use crate::hash::prefix_hash;
-use crate::ids::{EngineHash, LocalHash, PrefixHash, Tier};
+use crate::hash::SaltHash;
+use crate::ids::{EngineHash, LocalHash, Tier};
 use crate::judge::Place;
 use crate::observe::Placement;
 use crate::policy::{Admitted, KnownBlocks, Namespace, Reason};
-use chain::Change;
+use chain::{Change, Link};
 
 /// Takes what placement makes.
 pub(crate) trait Sink {
-    /// A change for the index.
-    fn record(&mut self, record: Record);
+    /// A change for a shard.
+    fn record(&mut self, shard: usize, record: Record);
+    /// A stored block, which follows the block of the ordinal, or begins a prompt.
+    fn store(&mut self, shard: usize, after: Option<Ordinal>, record: Record);
+    /// Every block of the slot is gone. Gives the slot in which the worker goes on.
+    fn clear(&mut self, slot: Slot) -> Slot;
     /// The same for a person watching; every copy is shown.
     fn placement(&mut self, placement: Placement);
 }
@@ -48,10 +54,17 @@ impl Scratch {
     }
 }
 
+/// What is the same for all blocks of a store, and what the first of them follows.
+struct Stored {
+    parent: Option<EngineHash>,
+    before: Option<Link>,
+    at: (Tier, Option<SaltHash>),
+}
+
 /// Places the events of one worker and rank.
 pub(crate) struct Placer<'a, S> {
     pub(crate) chain: &'a mut Chain,
-    pub(crate) slot: Slot,
+    pub(crate) slot: &'a mut Slot,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) counters: &'a mut Counters,
     pub(crate) sink: &'a mut S,
@@ -73,29 +86,32 @@ impl<S: Sink> Place for Placer<'_, S> {
         }
         let parent = match admitted.parent() {
             None => None,
-            Some(parent) => Some(self.chain.prefix_hash(parent).ok_or(Reason::UnknownParent)?),
+            Some(parent) => Some(self.chain.find(parent).ok_or(Reason::UnknownParent)?),
         };
         self.store_by_tokens(admitted, parent);
         Ok(())
     }
 
     fn remove(&mut self, hashes: &[EngineHash], tier: Tier) {
+        self.chain.prefetch(hashes);
+        let lane = self.slot.lane(tier);
         for &engine_hash in hashes {
-            let Some((prefix_hash, was_last)) = self.chain.remove(engine_hash, tier) else {
+            let Some((link, was_last, is_gone)) = self.chain.remove(engine_hash, tier) else {
                 self.counters.filter(Reason::UnknownBlock, 1);
                 continue;
             };
             if was_last {
-                self.record(Op::Remove, tier, prefix_hash);
+                let op = if is_gone { Op::Forget } else { Op::Drop };
+                self.sink.record(link.shard, Record::new(op, lane, link.ordinal, 0));
             }
             self.counters.removed_blocks += 1;
-            self.sink.placement(Placement::Remove { tier, engine_hash, prefix_hash });
+            self.sink.placement(Placement::Remove { tier, engine_hash });
         }
     }
 
     fn clear(&mut self) {
         self.chain.clear();
-        self.record(Op::Clear, Tier::Device, PrefixHash(0));
+        *self.slot = self.sink.clear(*self.slot);
         self.sink.placement(Placement::Clear);
     }
 
@@ -106,46 +122,84 @@ impl<S: Sink> Place for Placer<'_, S> {
 
 impl<S: Sink> Placer<'_, S> {
     fn store_by_hash(&mut self, hashes: &[EngineHash], tier: Tier) {
+        self.chain.prefetch(hashes);
         for &engine_hash in hashes {
-            let Some((prefix_hash, change)) = self.chain.store_known(engine_hash, tier) else {
+            let Some((link, change)) = self.chain.store_known(engine_hash, tier) else {
                 self.counters.filter(Reason::UnresolvedHash, 1);
                 continue;
             };
             if change == Change::Entered {
-                self.record(Op::Store, tier, prefix_hash);
+                self.sink.record(link.shard, Record::new(Op::Hold, self.slot.lane(tier), link.ordinal, 0));
             }
             self.counters.placed_blocks += 1;
-            self.sink.placement(Placement::Store { tier, engine_hash, local_hash: None, prefix_hash });
+            self.sink.placement(Placement::Store { tier, engine_hash, parent: None, local_hash: None });
         }
     }
 
-    fn store_by_tokens(&mut self, admitted: &Admitted<'_>, mut parent: Option<PrefixHash>) {
-        let (tier, body) = (admitted.tier(), admitted.body());
+    fn store_by_tokens(&mut self, admitted: &Admitted<'_>, before: Option<Link>) {
+        let body = admitted.body();
+        self.chain.prefetch(body.block_hashes);
         // Taken out for the loop, which needs all of `self`; an empty one costs nothing.
         let mut locals = std::mem::take(&mut self.scratch.locals);
         let local_hashes = locals.hash(admitted);
-        for (&engine_hash, &local_hash) in body.block_hashes.iter().zip(local_hashes) {
-            let prefix_hash = prefix_hash(parent, local_hash);
-            parent = Some(prefix_hash);
-            match self.chain.store(engine_hash, prefix_hash, admitted.salt(), tier) {
-                Change::None => {}
-                Change::Entered => self.record(Op::Store, tier, prefix_hash),
-                Change::Replaced(old, held) => {
-                    self.counters.filter(Reason::Rehashed, 1);
-                    for tier in Tier::ALL.into_iter().filter(|tier| held[tier.index()]) {
-                        self.record(Op::Remove, tier, old);
-                    }
-                    self.record(Op::Store, tier, prefix_hash);
-                }
-            }
-            let local_hash = Some(local_hash);
-            self.sink.placement(Placement::Store { tier, engine_hash, local_hash, prefix_hash });
-        }
+        let stored = Stored { parent: admitted.parent(), before, at: (admitted.tier(), admitted.salt()) };
+        self.store_blocks(stored, body.block_hashes, local_hashes);
         self.counters.place(local_hashes.len(), body);
         self.scratch.locals = locals;
     }
 
-    fn record(&mut self, op: Op, tier: Tier, prefix_hash: PrefixHash) {
-        self.sink.record(Record { prefix_hash, lane: self.slot.lane(tier), op });
+    /// Stores a chain of blocks.
+    #[inline]
+    fn store_blocks(&mut self, stored: Stored, engine_hashes: &[EngineHash], local_hashes: &[LocalHash]) {
+        let Stored { mut parent, mut before, at } = stored;
+        let (tier, lane) = (at.0, self.slot.lane(at.0));
+        for (&engine_hash, &local_hash) in engine_hashes.iter().zip(local_hashes) {
+            let (link, change) = self.chain.store(engine_hash, before, local_hash, at);
+            let after = before.map(|link| link.ordinal);
+            let store = Record::new(Op::Store, lane, link.ordinal, local_hash.0);
+            match change {
+                Change::None => {}
+                Change::New => self.sink.store(link.shard, after, store),
+                Change::Entered => {
+                    self.sink.record(link.shard, Record::new(Op::Hold, lane, link.ordinal, 0));
+                }
+                Change::Replaced(old, held) => {
+                    self.counters.filter(Reason::Rehashed, 1);
+                    // Before the old is forgotten, so that what both continue stays.
+                    self.sink.store(link.shard, after, store);
+                    self.forget(old, held);
+                }
+            }
+            self.sink.placement(Placement::Store { tier, engine_hash, parent, local_hash: Some(local_hash) });
+            before = Some(link);
+            parent = Some(engine_hash);
+        }
+    }
+
+    /// Stores blocks without an event; false if their parent is unknown.
+    #[cfg(feature = "bench")]
+    pub(crate) fn feed(
+        &mut self,
+        parent: Option<EngineHash>,
+        engine_hashes: &[EngineHash],
+        local_hashes: &[LocalHash],
+    ) -> bool {
+        let before = parent.and_then(|parent| self.chain.find(parent));
+        if parent.is_some() && before.is_none() {
+            return false;
+        }
+        self.chain.prefetch(engine_hashes);
+        self.store_blocks(Stored { parent, before, at: (Tier::Device, None) }, engine_hashes, local_hashes);
+        true
+    }
+
+    /// A block is no longer known, at whichever tiers it was held.
+    fn forget(&mut self, block: Link, held: [bool; 4]) {
+        let tiers = || Tier::ALL.into_iter().filter(|tier| held[tier.index()]);
+        let last = tiers().last();
+        for tier in tiers() {
+            let op = if Some(tier) == last { Op::Forget } else { Op::Drop };
+            self.sink.record(block.shard, Record::new(op, self.slot.lane(tier), block.ordinal, 0));
+        }
     }
 }

@@ -1,50 +1,130 @@
-//! The single writer of a part of the index: receives record batches, applies them in order.
+//! One part of the index: runs of blocks, with one writer that receives record batches and readers that take no locks.
 
-mod table;
+#[expect(unsafe_code, reason = "segments of atomics that are given back while readers look at others")]
+pub(crate) mod memory;
+mod arena;
+mod run;
+mod children;
+mod locations;
+mod runs;
+mod writer;
 
 use std::sync::Arc;
-#[expect(
-    clippy::disallowed_types,
-    reason = "a reader looks into a table while its one writer waits, a batch at most"
-)]
-use std::sync::RwLock;
 
 use ahash::RandomState;
 
 use crate::channel::{Inlet, Message};
-use crate::ids::PrefixHash;
-pub(crate) use table::Table;
+use crate::epoch::{Guard, Pins};
+use crate::slots::Slots;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use children::Key;
+use memory::{Memory, View};
+pub(crate) use run::{Holder, ROOT, Run};
+use writer::Writer;
 
-/// A shard's table as readers and the writer share it.
-#[expect(clippy::disallowed_types, reason = "see the import")]
-pub(crate) type SharedTable = Arc<RwLock<Table>>;
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
 
-/// Starts a shard; its thread ends when every sender is gone.
-pub(crate) fn start(inlet: Inlet, hasher: RandomState, number: usize) -> std::io::Result<SharedTable> {
-    #[expect(clippy::disallowed_types, reason = "see the import")]
-    let table: SharedTable = Arc::new(RwLock::new(Table::new(hasher)));
-    let shared = Arc::clone(&table);
-    std::thread::Builder::new().name(format!("kvtap-shard-{number}")).spawn(move || run(&inlet, &shared))?;
-    Ok(table)
+/// What a shard's writer and its readers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    memory: Arc<Memory>,
+    /// Readers that the writer has overtaken too often; it waits for them before it takes anything away.
+    overtaken: AtomicU32,
+    /// Blocks that found no room.
+    refused: AtomicU64,
+    bytes: AtomicU64,
 }
 
-fn run(inlet: &Inlet, table: &SharedTable) {
-    while let Some(message) = inlet.receive() {
-        match message {
-            Message::Records(batch) => {
-                let mut table = table.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-                for &record in &batch {
-                    table.apply(record);
-                }
-                drop(table);
-                inlet.recycle(batch);
-            }
-            Message::Flush(sign) => drop(sign),
+/// While it lives, nothing is taken away from the shard's runs, but for one change that may have begun.
+#[derive(Debug)]
+pub(crate) struct Priority<'s>(&'s Shared);
+
+impl Shared {
+    fn new(memory: Arc<Memory>) -> Self {
+        Self { memory, overtaken: AtomicU32::new(0), refused: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// A reader's look at the shard; the guard must be of the engine's pins.
+    #[inline]
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard<'_>) -> View<'g> {
+        self.memory.view(guard)
+    }
+
+    /// Makes the writer wait.
+    pub(crate) fn take_priority(&self) -> Priority<'_> {
+        self.overtaken.fetch_add(1, Ordering::SeqCst);
+        Priority(self)
+    }
+
+    /// Waits for readers that were overtaken too often.
+    #[inline]
+    fn give_way(&self) {
+        // Relaxed: one change more or less does not matter.
+        while self.overtaken.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
         }
+    }
+
+    fn refuse(&self, blocks: u32) {
+        self.refused.fetch_add(blocks.into(), Ordering::Relaxed);
+    }
+
+    /// Blocks that found no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn set_bytes(&self, bytes: usize) {
+        self.bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes the shard took when it last said so: after each batch and flush.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed) as usize
     }
 }
 
-/// Which of `shards` keeps a block. Prefix hashes are uniform, so their upper half is too.
-pub(crate) fn shard_of(prefix_hash: PrefixHash, shards: usize) -> usize {
-    (((prefix_hash.0 >> 32) * shards as u64) >> 32) as usize
+impl Drop for Priority<'_> {
+    fn drop(&mut self) {
+        self.0.overtaken.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// What the shards of an engine have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) hasher: RandomState,
+}
+
+/// Starts a shard; its thread ends when every sender is gone.
+pub(crate) fn start(inlet: Inlet, common: Common, number: usize) -> std::io::Result<Arc<Shared>> {
+    let writer = Writer::new(common.pins, common.slots, common.hasher);
+    writer.tell_bytes();
+    let shared = Arc::clone(writer.shared());
+    std::thread::Builder::new().name(format!("kvtap-shard-{number}")).spawn(move || run(&inlet, writer))?;
+    Ok(shared)
+}
+
+fn run(inlet: &Inlet, mut writer: Writer) {
+    loop {
+        let message = if writer.has_sweeps() { inlet.try_receive() } else { inlet.receive().map(Some) };
+        match message {
+            Some(Some(Message::Records(batch))) => {
+                writer.apply(&batch);
+                inlet.recycle(batch);
+            }
+            Some(Some(Message::Flush(sign))) => {
+                writer.settle();
+                drop(sign);
+            }
+            Some(None) => {}
+            None => break,
+        }
+        if writer.has_sweeps() {
+            writer.sweep();
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! The crate under test behind the oracle's own types, so that the two compare with `==`.
 
+use std::collections::HashMap;
+
 use kvtap::wire::Event;
 use kvtap::{
-    Config, DigestHalf, Engine, Ingest, Observer, Placement, PrefixHash, Prompt, Reader, Reason,
-    SourceConfig, Verdict, Worker,
+    Config, DigestHalf, Engine, EngineHash, Ingest, LocalHash, Observer, Placement, PrefixHashes, Prompt, Reader,
+    Reason, SourceConfig, Verdict, Worker,
 };
 
 use super::oracle::{
@@ -17,6 +19,42 @@ pub(crate) struct Fast {
     ingest: Ingest,
     reader: Reader,
     engine: Engine,
+    prefixes: Prefixes,
+}
+
+/// What was ever placed, by prefix hash.
+#[derive(Default)]
+struct Prefixes {
+    hashes: PrefixHashes,
+    by_name: HashMap<(Worker, EngineHash), u64>,
+    /// Prefix hash to that of the block before, and the block's local hash.
+    links: HashMap<u64, (Option<u64>, LocalHash)>,
+}
+
+impl Prefixes {
+    fn place(&mut self, worker: Worker, placement: &Placement) -> Option<u64> {
+        let hash = self.hashes.of(worker, placement)?.0;
+        if let Placement::Store { engine_hash, parent, local_hash: Some(local_hash), .. } = *placement {
+            let parent = parent.map(|parent| self.by_name[&(worker, parent)]);
+            self.links.insert(hash, (parent, local_hash));
+            self.by_name.insert((worker, engine_hash), hash);
+        }
+        Some(hash)
+    }
+
+    /// The prefix hashes and local hashes from a prompt's start to a block.
+    fn chain(&self, mut prefix: u64) -> (Vec<u64>, Vec<LocalHash>) {
+        let (mut chain, mut local_hashes) = (Vec::new(), Vec::new());
+        loop {
+            let (parent, local_hash) = self.links[&prefix];
+            chain.insert(0, prefix);
+            local_hashes.insert(0, local_hash);
+            match parent {
+                Some(parent) => prefix = parent,
+                None => return (chain, local_hashes),
+            }
+        }
+    }
 }
 
 impl Fast {
@@ -25,11 +63,12 @@ impl Fast {
         engine_config.shards = shards;
         let engine = Engine::new(engine_config).expect("a good configuration");
         let ingest = engine.ingest(source_config(config)).expect("a good source");
-        Self { config, ingest, reader: engine.reader(), engine }
+        Self { config, ingest, reader: engine.reader(), engine, prefixes: Prefixes::default() }
     }
 
     pub(crate) fn apply(&mut self, sequence: u64, payload: &[u8]) -> Applied {
-        let mut watch = Watch::default();
+        let mut watch =
+            Watch { events: Vec::new(), placements: Vec::new(), prefixes: &mut self.prefixes };
         match self.ingest.apply_observed(payload, &mut watch) {
             Ok(applied) => Applied {
                 sequence,
@@ -109,18 +148,28 @@ impl Fast {
         };
         let mut matches = Vec::new();
         let blocks = self.reader.find_matches(&prompt, &mut matches);
+        matches.sort_unstable();
         (blocks, matches.iter().map(oracle_match).collect())
     }
 
-    pub(crate) fn query_prefixes(&mut self, chain: &[u64]) -> Vec<Match> {
-        find_prefixes(&mut self.reader, chain)
+    /// What is held of the prompt that ends with a stored block, and of what may follow it; with the prompt's prefix hashes.
+    pub(crate) fn query_stored(&mut self, prefix: u64) -> (Vec<u64>, Vec<Match>) {
+        let (mut chain, mut local_hashes) = self.prefixes.chain(prefix);
+        chain.push(1);
+        local_hashes.push(LocalHash(1));
+        (chain, find_locals(&mut self.reader, &local_hashes))
+    }
+
+    /// The local hashes of the prompt that ends with a stored block.
+    pub(crate) fn local_hashes(&self, prefix: u64) -> Vec<LocalHash> {
+        self.prefixes.chain(prefix).1
     }
 }
 
-pub(crate) fn find_prefixes(reader: &mut Reader, chain: &[u64]) -> Vec<Match> {
-    let chain: Vec<_> = chain.iter().copied().map(PrefixHash).collect();
+pub(crate) fn find_locals(reader: &mut Reader, local_hashes: &[LocalHash]) -> Vec<Match> {
     let mut matches = Vec::new();
-    reader.find_prefix_matches(&chain, &mut matches);
+    reader.find_local_matches(local_hashes, &mut matches);
+    matches.sort_unstable();
     matches.iter().map(oracle_match).collect()
 }
 
@@ -146,13 +195,13 @@ fn oracle_match(found: &kvtap::Match) -> Match {
 }
 
 /// Notes all that is shown to an observer.
-#[derive(Default)]
-struct Watch {
+struct Watch<'p> {
     events: Vec<OracleEvent>,
     placements: Vec<OraclePlacement>,
+    prefixes: &'p mut Prefixes,
 }
 
-impl Observer for Watch {
+impl Observer for Watch<'_> {
     fn event(&mut self, _: Worker, event: &mut Event<'_>, verdict: Verdict) {
         self.events.push(oracle_event(event, verdict));
     }
@@ -165,22 +214,20 @@ impl Observer for Watch {
             tier: None,
             engine_hash: None,
             local_hash: None,
-            prefix_hash: None,
+            prefix_hash: self.prefixes.place(worker, &placement),
         };
         self.placements.push(match placement {
-            Placement::Store { tier, engine_hash, local_hash, prefix_hash } => OraclePlacement {
+            Placement::Store { tier, engine_hash, local_hash, .. } => OraclePlacement {
                 op: "store",
                 tier: Some(tier.label()),
                 engine_hash: Some(engine_hash.0),
                 local_hash: local_hash.map(|hash| hash.0),
-                prefix_hash: Some(prefix_hash.0),
                 ..empty
             },
-            Placement::Remove { tier, engine_hash, prefix_hash } => OraclePlacement {
+            Placement::Remove { tier, engine_hash } => OraclePlacement {
                 op: "remove",
                 tier: Some(tier.label()),
                 engine_hash: Some(engine_hash.0),
-                prefix_hash: Some(prefix_hash.0),
                 ..empty
             },
             Placement::Clear => empty,

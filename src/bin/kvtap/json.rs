@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use kvtap::{Counters, Match, Placement, Reason, Worker};
+use kvtap::{Counters, Match, Placement, PrefixHash, Reason, Worker};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Writes one value as one line.
@@ -145,7 +145,12 @@ pub(crate) struct PlacementLine {
 
 impl PlacementLine {
     /// `None` for a kind of placement this program does not know.
-    pub(crate) fn new(sequence: u64, worker: Worker, placement: Placement) -> Option<Self> {
+    pub(crate) fn new(
+        sequence: u64,
+        worker: Worker,
+        placement: Placement,
+        prefix_hash: Option<PrefixHash>,
+    ) -> Option<Self> {
         let line = |op| Self {
             seq: sequence,
             worker: worker.worker_id,
@@ -154,20 +159,18 @@ impl PlacementLine {
             tier: None,
             engine_hash: None,
             local_hash: None,
-            prefix_hash: None,
+            prefix_hash: prefix_hash.map(|hash| Hash(hash.0)),
         };
         Some(match placement {
-            Placement::Store { tier, engine_hash, local_hash, prefix_hash } => Self {
+            Placement::Store { tier, engine_hash, local_hash, .. } => Self {
                 tier: Some(tier.label()),
                 engine_hash: Some(Hash(engine_hash.0)),
                 local_hash: local_hash.map(|hash| Hash(hash.0)),
-                prefix_hash: Some(Hash(prefix_hash.0)),
                 ..line("store")
             },
-            Placement::Remove { tier, engine_hash, prefix_hash } => Self {
+            Placement::Remove { tier, engine_hash } => Self {
                 tier: Some(tier.label()),
                 engine_hash: Some(Hash(engine_hash.0)),
-                prefix_hash: Some(Hash(prefix_hash.0)),
                 ..line("remove")
             },
             Placement::Clear => line("clear"),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use kvtap::{Observer, Placement, Worker};
+use kvtap::{Observer, Placement, PrefixHashes, Worker};
 
 use crate::args::PlacementsArgs;
 use crate::capture::{Capture, progress};
@@ -14,7 +14,8 @@ pub(crate) fn run(args: &PlacementsArgs) -> anyhow::Result<()> {
     let mut ingest = engine.ingest(args.source.config(0))?;
     let bar = progress([args.file.as_path()].into_iter());
     let mut capture = Capture::open(&args.file, &bar)?;
-    let mut printer = Printer { out: BufWriter::new(io::stdout().lock()), sequence: 0, written: Ok(()) };
+    let out = BufWriter::new(io::stdout().lock());
+    let mut printer = Printer { out, sequence: 0, prefixes: PrefixHashes::new(), written: Ok(()) };
     while let Some(record) = capture.next_record()? {
         printer.sequence = record.sequence;
         // A refused payload places nothing; `inspect` tells what is wrong with it.
@@ -31,16 +32,18 @@ struct Printer<W> {
     out: W,
     /// Of the batch that is being applied.
     sequence: u64,
+    prefixes: PrefixHashes,
     /// How the lines of this batch fared: an observer cannot fail.
     written: io::Result<()>,
 }
 
 impl<W: Write> Observer for Printer<W> {
     fn placement(&mut self, worker: Worker, placement: Placement) {
+        let prefix_hash = self.prefixes.of(worker, &placement);
         if self.written.is_err() {
             return;
         }
-        if let Some(line) = PlacementLine::new(self.sequence, worker, placement) {
+        if let Some(line) = PlacementLine::new(self.sequence, worker, placement, prefix_hash) {
             self.written = json::write_line(&mut self.out, &line);
         }
     }

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<()> {
         prompt.cache_salt = args.prompt.cache_salt.as_deref();
         prompt.bigram = args.prompt.bigram;
         let blocks = reader.find_matches(&prompt, &mut matches);
+        matches.sort_unstable();
         answers.push(PromptLine {
             prompt: number,
             blocks,

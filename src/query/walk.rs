@@ -1,0 +1,178 @@
+//! The walk along one prompt: from run to run, without locks and without waiting for the writer.
+//!
+//! # What an answer may rely on
+//!
+//! The walk notes the version of each run before it looks into it, and compares all of them at its end. The writer raises a
+//! run's version before and after anything is taken away there. So:
+//!
+//! * Versions unchanged: between the first look at a run and the end of the walk nothing was taken away from it that the walk
+//!   saw or that anything it saw follows from. What it saw of a worker in the runs before the last was still so when it
+//!   looked at the last: one moment at which all of it was true. (What was only added meanwhile may be seen or not; the
+//!   answer is then that of an earlier moment.)
+//! * A version changed: the walk begins again. After three times the reader takes priority, and the writer waits before it
+//!   takes anything more away; so a walk is repeated at most a few times, however busy the writer.
+//!
+//! Everything a walk can reach stays in place while its reader is pinned.
+
+use std::sync::atomic::fence;
+
+use ahash::RandomState;
+
+use super::Wanted;
+use crate::ids::LocalHash;
+use crate::placement::Slot;
+use crate::shard::memory::{Line, View};
+use crate::shard::{Holder, Key, ROOT, Run, Shared};
+use crate::slots::Slots;
+use crate::sync::Ordering;
+
+/// Walks that may be overtaken before the reader takes priority.
+const PATIENCE: usize = 3;
+
+/// A slot that holds the first block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) slot: Slot,
+    /// Cumulative by tier.
+    pub(super) depths: [u32; 4],
+}
+
+/// The buffers of one reader.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub(super) candidates: Vec<Candidate>,
+    /// By slot: its candidate's number, plus one.
+    places: Vec<u16>,
+    /// Runs seen, and their versions before.
+    path: Vec<(Line, u32)>,
+}
+
+impl Walk {
+    pub(super) fn new() -> Self {
+        Self { candidates: Vec::new(), places: vec![0; Slot::COUNT], path: Vec::new() }
+    }
+
+    /// Finds every slot that holds the first of some blocks, and how far.
+    #[inline]
+    pub(super) fn run(&mut self, shard: &Shared, at: Question<'_>) {
+        for _ in 0..PATIENCE {
+            if self.attempt(at) {
+                return;
+            }
+        }
+        let _priority = shard.take_priority();
+        while !self.attempt(at) {}
+    }
+
+    /// One walk; false if the writer took something away meanwhile.
+    fn attempt(&mut self, at: Question<'_>) -> bool {
+        for candidate in self.candidates.drain(..) {
+            self.places[candidate.slot.index()] = 0;
+        }
+        self.path.clear();
+        let (Some(root), Some(&first)) = (Run::at(at.view, ROOT), at.blocks.first()) else { return true };
+        let mut next = Key::new(at.hasher, 0, first).find(root, root.children());
+        let mut position = 0;
+        while let Some(run) = next {
+            let (state, spine, children) = (run.state(), run.spine(), run.children());
+            self.path.push((run.line, state.version));
+            let rest = &at.blocks[position..];
+            run.prefetch(spine, rest.len().min(state.length as usize));
+            if let Some(&after) = rest.get(state.length as usize) {
+                Key::new(at.hasher, state.length, after).prefetch(children);
+            }
+            let matched = run.matched(spine, state.length, rest);
+            // What was compared was there before the holders are looked at.
+            fence(Ordering::Acquire);
+            let reached = self.extend(run, position as u32, matched as u32, at);
+            position += matched;
+            next = match at.blocks.get(position) {
+                Some(&after) if matched > 0 && reached > usize::from(at.wanted.leader_is_enough) => {
+                    Key::new(at.hasher, matched as u32, after).find(run, children)
+                }
+                _ => None,
+            };
+        }
+        // Everything above is read before the versions are looked at again.
+        fence(Ordering::Acquire);
+        let is_same = |&(line, version): &(Line, u32)| {
+            Run::at(at.view, line).is_some_and(|run| run.state().version == version)
+        };
+        self.path.iter().all(is_same)
+    }
+
+    /// Counts `matched` blocks of a run, which begin at `position`, for the slots that hold them; says how many hold all of
+    /// them and all before.
+    fn extend(&mut self, run: Run<'_>, position: u32, matched: u32, at: Question<'_>) -> usize {
+        let holders = run.holders();
+        let mut is_even = true;
+        let mut reached = 0;
+        for word in holders {
+            let Some(holder) = Holder::from_word(word.load(Ordering::Acquire)) else { continue };
+            let slot = holder.lane.slot();
+            is_even &= holder.start == 0;
+            if position == 0 && holder.start == 0 && self.places[slot.index()] == 0 && at.wants(slot) {
+                self.candidates.push(Candidate { slot, depths: [0; 4] });
+                self.places[slot.index()] = self.candidates.len() as u16;
+            }
+            let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) else { continue };
+            let had = candidate.depths[3];
+            count(candidate, holder, position, matched);
+            reached += usize::from(had < position + matched && candidate.depths[3] == position + matched);
+        }
+        if is_even {
+            return reached;
+        }
+        // Where a stretch begins inside the run, it continues one that may come after it.
+        let mut has_changed = true;
+        while has_changed {
+            has_changed = false;
+            for word in holders {
+                let Some(holder) = Holder::from_word(word.load(Ordering::Acquire)) else { continue };
+                let slot = holder.lane.slot();
+                if let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) {
+                    has_changed |= count(candidate, holder, position, matched);
+                }
+            }
+        }
+        self.candidates.iter().filter(|candidate| candidate.depths[3] == position + matched).count()
+    }
+}
+
+/// What is asked of a shard.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'q> {
+    pub(super) view: View<'q>,
+    pub(super) hasher: &'q RandomState,
+    pub(super) slots: &'q Slots,
+    pub(super) blocks: &'q [LocalHash],
+    pub(super) wanted: Wanted<'q>,
+}
+
+impl Question<'_> {
+    #[inline]
+    fn wants(&self, slot: Slot) -> bool {
+        self.wanted.candidates.is_none_or(|candidates| {
+            self.slots.worker(slot).is_some_and(|worker| candidates.binary_search(&worker).is_ok())
+        })
+    }
+}
+
+#[inline]
+fn candidate<'c>(places: &[u16], candidates: &'c mut [Candidate], slot: Slot) -> Option<&'c mut Candidate> {
+    candidates.get_mut((places[slot.index()] as usize).wrapping_sub(1))
+}
+
+/// Counts a stretch for the tiers at which it continues what the slot holds; says whether that made any deeper.
+#[inline]
+fn count(candidate: &mut Candidate, holder: Holder, position: u32, matched: u32) -> bool {
+    let mut has_changed = false;
+    let end = position + holder.end.min(matched);
+    for depth in &mut candidate.depths[holder.lane.tier_index()..] {
+        if *depth >= position + holder.start && *depth < end {
+            *depth = end;
+            has_changed = true;
+        }
+    }
+    has_changed
+}

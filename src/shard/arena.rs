@@ -1,0 +1,216 @@
+//! Blocks of lines out of segments: the writer's side of a shard's memory.
+//!
+//! Sizes are powers of two lines, each from segments of its own, so that a freed block fits the next of its size. A block
+//! that was unlinked rests until no reader can look at it; an empty segment is given back, but for one of each size.
+
+use std::sync::Arc;
+
+use super::LINE_WORDS;
+use super::memory::{Line, Memory, SEGMENT_LINES, View};
+use crate::epoch::Pins;
+use crate::sync::Ordering;
+
+/// Sizes that share segments: 1 to `SEGMENT_LINES` lines.
+const SIZES: usize = SEGMENT_LINES.ilog2() as usize + 1;
+/// Blocks that rest before it is worth asking the readers.
+const REST_MAX: usize = 64;
+
+/// The memory of one shard, and what of it is free.
+#[derive(Debug)]
+pub(super) struct Arena {
+    memory: Arc<Memory>,
+    pins: Arc<Pins>,
+    segments: Vec<Segment>,
+    /// Segment numbers that are not in use, below `segments.len()`.
+    unused: Vec<u32>,
+    /// By size: segments with a free block. One that has become full or was given back is dropped when it is met.
+    open: [Vec<u32>; SIZES],
+    /// By size: segments without a block in use.
+    empty: [usize; SIZES],
+    /// Unlinked since the epoch was last raised.
+    unlinked: Vec<(Line, u8)>,
+    /// Unlinked before the epoch of each.
+    resting: std::collections::VecDeque<(u64, Line, u8)>,
+    bytes: usize,
+}
+
+/// One segment's blocks, all of one size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    /// log2 of lines per block.
+    size: u8,
+    /// In `open` of its size.
+    is_open: bool,
+    used: u32,
+    /// Blocks never used yet begin here.
+    fresh: u32,
+    /// First of the list of freed blocks, each of which holds the next in its first word, plus one; 0 ends it.
+    freed: u32,
+}
+
+/// log2 of the lines that hold so many words.
+fn size_of_words(words: usize) -> usize {
+    words.div_ceil(LINE_WORDS).next_power_of_two().ilog2() as usize
+}
+
+impl Arena {
+    pub(super) fn new(pins: Arc<Pins>) -> Self {
+        Self {
+            memory: Arc::new(Memory::new()),
+            pins,
+            segments: Vec::new(),
+            unused: Vec::new(),
+            open: Default::default(),
+            empty: [0; SIZES],
+            unlinked: Vec::new(),
+            resting: std::collections::VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(super) const fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        self.memory.own()
+    }
+
+    /// Words that a block for so many really has.
+    pub(super) fn room(words: usize) -> usize {
+        LINE_WORDS << size_of_words(words)
+    }
+
+    /// A block of at least so many words; its contents are anything. `None` if the shard is full.
+    pub(super) fn take(&mut self, words: usize) -> Option<Line> {
+        let size = size_of_words(words);
+        if size >= SIZES {
+            let number = self.add_segment(size)?;
+            self.segments[number as usize] = Segment { size: size as u8, used: 1, ..Segment::default() };
+            return Some(Line(number * SEGMENT_LINES as u32));
+        }
+        loop {
+            let Some(&number) = self.open[size].last() else {
+                let number = self.add_segment(size)?;
+                self.segments[number as usize] =
+                    Segment { size: size as u8, is_open: true, ..Segment::default() };
+                self.open[size].push(number);
+                self.empty[size] += 1;
+                continue;
+            };
+            if let Some(line) = self.take_from(number) {
+                return Some(line);
+            }
+            self.open[size].pop();
+        }
+    }
+
+    /// A free block of a segment; `None`, and no longer open, if it has none.
+    fn take_from(&mut self, number: u32) -> Option<Line> {
+        let memory = &self.memory;
+        let segment = self.segments.get_mut(number as usize)?;
+        let lines = 1 << segment.size;
+        let first = number * SEGMENT_LINES as u32;
+        let line = if segment.freed > 0 {
+            let line = Line(segment.freed - 1);
+            segment.freed = memory.own().words(line, 1).first()?.load(Ordering::Relaxed) as u32;
+            line
+        } else if segment.fresh + lines <= SEGMENT_LINES as u32 {
+            segment.fresh += lines;
+            Line(first + segment.fresh - lines)
+        } else {
+            segment.is_open = false;
+            return None;
+        };
+        if segment.used == 0 {
+            self.empty[segment.size as usize] -= 1;
+        }
+        segment.used += 1;
+        Some(line)
+    }
+
+    fn add_segment(&mut self, size: usize) -> Option<u32> {
+        let number = self.unused.pop().unwrap_or(self.segments.len() as u32);
+        let words = LINE_WORDS * SEGMENT_LINES.max(1 << size);
+        if !self.memory.add(number as usize, words) {
+            self.unused.push(number);
+            return None;
+        }
+        if number as usize == self.segments.len() {
+            self.segments.push(Segment::default());
+        }
+        self.bytes += words * size_of::<u64>();
+        Some(number)
+    }
+
+    /// Gives a block of so many words back that nothing links to any more. Readers may look at it for a while yet.
+    pub(super) fn unlink(&mut self, line: Line, words: usize) {
+        self.unlinked.push((line, size_of_words(words) as u8));
+        if self.unlinked.len() >= REST_MAX {
+            self.settle();
+        }
+    }
+
+    /// Frees what no reader can look at any more. Called between batches.
+    pub(super) fn settle(&mut self) {
+        if !self.unlinked.is_empty() {
+            let epoch = self.pins.advance();
+            self.resting.extend(self.unlinked.drain(..).map(|(line, size)| (epoch, line, size)));
+        }
+        if self.resting.is_empty() {
+            return;
+        }
+        let oldest = self.pins.oldest();
+        while let Some(&(epoch, line, size)) = self.resting.front()
+            && epoch < oldest
+        {
+            self.resting.pop_front();
+            self.free(line, size as usize);
+        }
+        if self.resting.is_empty() {
+            self.resting.shrink_to(REST_MAX * 16);
+        }
+    }
+
+    fn free(&mut self, line: Line, size: usize) {
+        let number = line.0 / SEGMENT_LINES as u32;
+        if size >= SIZES {
+            self.remove_segment(number, size);
+            return;
+        }
+        let [next] = self.memory.own().words(line, 1) else { return };
+        let segment = &mut self.segments[number as usize];
+        next.store(u64::from(segment.freed), Ordering::Relaxed);
+        segment.freed = line.0 + 1;
+        segment.used -= 1;
+        if !segment.is_open {
+            segment.is_open = true;
+            self.open[size].push(number);
+        }
+        if segment.used > 0 {
+            return;
+        }
+        if self.empty[size] == 0 {
+            self.empty[size] = 1;
+        } else {
+            self.open[size].retain(|&open| open != number);
+            self.remove_segment(number, size);
+        }
+    }
+
+    fn remove_segment(&mut self, number: u32, size: usize) {
+        self.memory.remove(number as usize);
+        self.bytes -= size_of::<u64>() * LINE_WORDS * SEGMENT_LINES.max(1 << size);
+        self.segments[number as usize] = Segment::default();
+        self.unused.push(number);
+    }
+
+    /// Bytes of all segments and of what is kept about them.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+            + self.memory.bytes()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.resting.capacity() * size_of::<(u64, Line, u8)>()
+    }
+}

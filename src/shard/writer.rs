@@ -1,0 +1,327 @@
+//! Records → runs: the one writer of a shard.
+//!
+//! What readers may rely on (the rest is in `query/walk.rs`): something is written before the link to it; whatever takes
+//! something away (a part of a holder's stretch, a run's last blocks) raises the run's version before and after, and nothing
+//! that follows from it is written before the second; lines are used again only when no reader can have a link to them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use super::Shared;
+use super::locations::{Location, Locations};
+use super::memory::Line;
+use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, STATE, low, pair};
+use super::runs::{Position, Runs, count_holders};
+use crate::epoch::Pins;
+use crate::ids::{LocalHash, Tier};
+use crate::placement::{Lane, Op, Ordinal, Record, Slot};
+use crate::slots::Slots;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Blocks swept between two batches.
+const SWEEP_BLOCKS: usize = 1024;
+
+/// The writer of one shard.
+#[derive(Debug)]
+pub(super) struct Writer {
+    runs: Runs,
+    shared: Arc<Shared>,
+    /// By slot.
+    locations: Vec<Locations>,
+    /// Blocks that a lane holds under several engine hashes, and how many more than one.
+    twins: HashMap<(Location, Lane), u32, RandomState>,
+    /// Where the next stored block goes.
+    cursor: Option<Position>,
+    hand: Hand,
+    sweeps: VecDeque<Slot>,
+    /// Swept before the epoch of each; readers may still know what they stood for.
+    swept: Vec<(u64, Slot)>,
+    pins: Arc<Pins>,
+    slots: Arc<Slots>,
+}
+
+/// The holder that was last changed: mostly the next to be.
+#[derive(Clone, Copy, Debug)]
+struct Hand {
+    run: Line,
+    lane: Lane,
+    index: usize,
+}
+
+impl Writer {
+    pub(super) fn new(pins: Arc<Pins>, slots: Arc<Slots>, hasher: RandomState) -> Self {
+        let runs = Runs::new(Arc::clone(&pins), hasher.clone());
+        Self {
+            shared: Arc::new(Shared::new(Arc::clone(runs.arena.memory()))),
+            runs,
+            locations: Vec::new(),
+            twins: HashMap::with_hasher(hasher),
+            cursor: None,
+            hand: Hand { run: ROOT, lane: Lane::from_bits(0), index: 0 },
+            sweeps: VecDeque::new(),
+            swept: Vec::new(),
+            pins,
+            slots,
+        }
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Applies records of one source, in order. What the first stored block follows is among them.
+    pub(super) fn apply(&mut self, batch: &[Record]) {
+        self.cursor = None;
+        for &record in batch {
+            self.apply_one(record);
+        }
+    }
+
+    #[inline]
+    fn apply_one(&mut self, record: Record) {
+        let (lane, ordinal) = (record.lane(), record.ordinal);
+        match record.op() {
+            Op::After if record.value > 0 => self.cursor = Some(Position { run: ROOT, offset: 0 }),
+            Op::After => self.cursor = self.locate(lane.slot(), ordinal).map(|(_, at)| at.next()),
+            Op::Store => self.store(lane, ordinal, LocalHash(record.value)),
+            Op::Hold => {
+                let located = self.locate(lane.slot(), ordinal);
+                self.cursor = located.map(|(_, at)| at.next());
+                if let Some((location, at)) = located {
+                    self.cover(lane, location, at);
+                }
+            }
+            Op::Drop => {
+                if let Some((location, at)) = self.locate(lane.slot(), ordinal) {
+                    self.uncover(lane, location, at);
+                }
+            }
+            Op::Forget => {
+                if let Some((location, at)) = self.locate(lane.slot(), ordinal) {
+                    self.uncover(lane, location, at);
+                    self.locations[lane.slot().index()].remove(ordinal);
+                }
+            }
+            Op::Sweep => self.sweeps.push_back(lane.slot()),
+        }
+    }
+
+    fn locate(&self, slot: Slot, ordinal: Ordinal) -> Option<(Location, Position)> {
+        let location = self.locations.get(slot.index())?.get(ordinal)?;
+        Some((location, self.runs.position(location)?))
+    }
+
+    fn store(&mut self, lane: Lane, ordinal: Ordinal, block: LocalHash) {
+        let after = self.cursor.filter(|_| ordinal != Ordinal::NONE);
+        let Some((location, at)) = after.and_then(|after| self.runs.place(after, block)) else {
+            // Nothing can follow it either.
+            self.cursor = None;
+            self.shared.refuse(1);
+            return;
+        };
+        let slot = lane.slot().index();
+        if self.locations.len() <= slot {
+            self.locations.resize_with(slot + 1, Locations::default);
+        }
+        self.locations[slot].set(ordinal, location);
+        self.cover(lane, location, at);
+        self.cursor = Some(at.next());
+    }
+
+    /// A lane holds a block under one more name.
+    fn cover(&mut self, lane: Lane, location: Location, at: Position) {
+        let Some(run) = self.runs.run(at.run) else { return };
+        if lane.tier_index() > 0 {
+            // A reader that saw less of the nearer tiers must not add this to it.
+            self.shared.give_way();
+            raise_version(run);
+        }
+        let holders = run.holders();
+        let is_even = low(run.load(HOLDER_COUNTS)) & IS_UNEVEN == 0;
+        if is_even
+            && (self.hand.run, self.hand.lane) == (at.run, lane)
+            && let Some(word) = holders.get(self.hand.index)
+            && let Some(holder) = holder(word)
+            && (holder.lane, holder.end) == (lane, at.offset)
+        {
+            set(word, Holder { end: at.offset + 1, ..holder });
+            return;
+        }
+        let (mut before, mut after, mut is_known) = (None, None, false);
+        for (index, word) in holders.iter().enumerate() {
+            let Some(holder) = holder(word).filter(|holder| holder.lane == lane) else { continue };
+            if holder.covers(at.offset) {
+                *self.twins.entry((location, lane)).or_insert(0) += 1;
+                return;
+            }
+            is_known = true;
+            if holder.end == at.offset {
+                before = Some((index, holder));
+            } else if holder.start == at.offset + 1 {
+                after = Some((index, holder));
+            }
+            if is_even {
+                break;
+            }
+        }
+        match (before, after) {
+            (Some((index, holder)), None) => {
+                set(&holders[index], Holder { end: at.offset + 1, ..holder });
+                self.hand = Hand { run: at.run, lane, index };
+            }
+            (None, Some((index, holder))) => set(&holders[index], Holder { start: at.offset, ..holder }),
+            (Some((index, holder)), Some((other, rest))) => {
+                set(&holders[index], Holder { end: rest.end, ..holder });
+                self.shared.give_way();
+                take_away(run, || holders[other].store(0, Ordering::Release));
+                count_holders(run, -1);
+            }
+            (None, None) => {
+                if is_known || at.offset > 0 {
+                    set_uneven(run);
+                }
+                let holder = Holder { lane, start: at.offset, end: at.offset + 1 };
+                match self.runs.add_holder(at.run, holder) {
+                    Some(index) => self.hand = Hand { run: at.run, lane, index },
+                    None => self.shared.refuse(1),
+                }
+            }
+        }
+    }
+
+    /// A lane holds a block under one name fewer.
+    fn uncover(&mut self, lane: Lane, location: Location, at: Position) {
+        if !self.twins.is_empty()
+            && let Some(more) = self.twins.get_mut(&(location, lane))
+        {
+            *more -= 1;
+            if *more == 0 {
+                self.twins.remove(&(location, lane));
+            }
+            return;
+        }
+        let Some(run) = self.runs.run(at.run) else { return };
+        let holders = run.holders();
+        let covers = |word: &AtomicU64| {
+            holder(word).filter(|holder| holder.lane == lane && holder.covers(at.offset))
+        };
+        let in_hand = holders.get(self.hand.index).and_then(covers).map(|holder| (self.hand.index, holder));
+        let search = || holders.iter().enumerate().find_map(|(index, word)| Some((index, covers(word)?)));
+        let Some((index, holder)) = in_hand.or_else(search) else { return };
+        let (is_first, is_last) = (holder.start == at.offset, holder.end == at.offset + 1);
+        if !is_last {
+            set_uneven(run);
+        }
+        if !is_first && !is_last {
+            let rest = Holder { start: at.offset + 1, ..holder };
+            if self.runs.add_holder(at.run, rest).is_none() {
+                self.shared.refuse(rest.end - rest.start);
+            }
+        }
+        let left = match (is_first, is_last) {
+            (true, true) => 0,
+            (true, false) => Holder { start: at.offset + 1, ..holder }.word(),
+            (false, _) => Holder { end: at.offset, ..holder }.word(),
+        };
+        self.shared.give_way();
+        // The holders may have moved, but in order: where one is added, no place was free.
+        let Some(run) = self.runs.run(at.run) else { return };
+        let Some(word) = run.holders().get(index) else { return };
+        take_away(run, || word.store(left, Ordering::Release));
+        self.hand = Hand { run: at.run, lane, index };
+        let length = run.state().length;
+        if left == 0 {
+            count_holders(run, -1);
+            self.runs.gather_holders(at.run);
+        }
+        if at.offset + 1 == length {
+            self.runs.shrink(at.run);
+        }
+    }
+
+    /// Whether there are slots to sweep.
+    pub(super) fn has_sweeps(&self) -> bool {
+        !self.sweeps.is_empty()
+    }
+
+    /// Takes some blocks of a slot that is gone out of the index; nobody sees them any more.
+    pub(super) fn sweep(&mut self) {
+        let Some(&slot) = self.sweeps.front() else { return };
+        for _ in 0..SWEEP_BLOCKS {
+            let Some(location) = self.locations.get_mut(slot.index()).and_then(Locations::pop) else {
+                self.sweeps.pop_front();
+                self.swept.push((self.pins.advance(), slot));
+                break;
+            };
+            for tier in Tier::ALL {
+                if let Some(at) = self.runs.position(location) {
+                    self.uncover(slot.lane(tier), location, at);
+                }
+            }
+        }
+        self.free_slots();
+    }
+
+    /// Frees slots that no reader can know any more.
+    fn free_slots(&mut self) {
+        if self.swept.is_empty() {
+            return;
+        }
+        let oldest = self.pins.oldest();
+        for (_, slot) in self.swept.extract_if(.., |&mut (epoch, _)| epoch < oldest) {
+            self.slots.swept(slot);
+        }
+    }
+
+    /// Finishes everything that waits, as far as readers allow.
+    pub(super) fn settle(&mut self) {
+        while self.has_sweeps() {
+            self.sweep();
+        }
+        self.free_slots();
+        self.runs.arena.settle();
+        if self.twins.is_empty() {
+            self.twins.shrink_to_fit();
+        }
+        self.tell_bytes();
+    }
+
+    /// Tells others how much memory the shard takes.
+    pub(super) fn tell_bytes(&self) {
+        let twins = self.twins.capacity() * (size_of::<((Location, Lane), u32)>() + 1);
+        let locations: usize = self.locations.iter().map(Locations::bytes).sum();
+        let lists = self.locations.capacity() * size_of::<Locations>();
+        self.shared.set_bytes(self.runs.arena.bytes() + twins + locations + lists);
+    }
+}
+
+#[inline]
+fn holder(word: &AtomicU64) -> Option<Holder> {
+    // Relaxed: only this thread stores.
+    Holder::from_word(word.load(Ordering::Relaxed))
+}
+
+#[inline]
+fn set(word: &AtomicU64, holder: Holder) {
+    word.store(holder.word(), Ordering::Release);
+}
+
+/// Changes a run in a way that takes something away: readers who saw a part of it look again.
+#[inline]
+fn take_away(run: Run<'_>, change: impl FnOnce()) {
+    raise_version(run);
+    change();
+    raise_version(run);
+}
+
+#[inline]
+fn raise_version(run: Run<'_>) {
+    let state = run.state();
+    run.store(STATE, pair(state.version.wrapping_add(1), state.length));
+}
+
+fn set_uneven(run: Run<'_>) {
+    run.store(HOLDER_COUNTS, run.load(HOLDER_COUNTS) | u64::from(IS_UNEVEN));
+}
