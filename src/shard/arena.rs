@@ -152,8 +152,21 @@ impl Arena {
         }
     }
 
-    /// Frees what no reader can look at any more. Called between batches.
-    pub(super) fn settle(&mut self) {
+    /// Gives back every segment that is empty.
+    pub(super) fn give_back(&mut self) {
+        self.settle();
+        for size in 0..SIZES {
+            let segments = &self.segments;
+            let is_empty = |&number: &u32| segments[number as usize].used == 0;
+            let Some(number) = self.open[size].iter().copied().find(is_empty) else { continue };
+            self.open[size].retain(|&open| open != number);
+            self.empty[size] = 0;
+            self.remove_segment(number, size);
+        }
+    }
+
+    /// Frees what no reader can look at any more.
+    fn settle(&mut self) {
         if !self.unlinked.is_empty() {
             let epoch = self.pins.advance();
             self.resting.extend(self.unlinked.drain(..).map(|(line, size)| (epoch, line, size)));

@@ -281,7 +281,7 @@ impl Writer {
             self.sweep();
         }
         self.free_slots();
-        self.runs.arena.settle();
+        self.runs.arena.give_back();
         if self.twins.is_empty() {
             self.twins.shrink_to_fit();
         }

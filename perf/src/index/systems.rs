@@ -353,6 +353,7 @@ impl System for Kvtap {
                 ingest.feed_sent();
             }
         }
+        ingest.feed_sent();
         ingest.flush();
     }
     fn apply_beside(&self, events: Self::Events, ask: &mut dyn FnMut()) {
@@ -375,6 +376,8 @@ impl Ask for KvtapAsker {
         self.reader.find_wanted_matches(&question.locals, Wanted::default(), &mut self.matches);
     }
     fn answer(&mut self) -> Answer {
-        self.matches.iter().map(|found| (found.worker.dp_rank, found.depths[0])).collect()
+        let mut answer: Answer = self.matches.iter().map(|found| (found.worker.dp_rank, found.depths[0])).collect();
+        answer.sort_unstable();
+        answer
     }
 }
