@@ -1,5 +1,7 @@
 //! Bounded both ways: full record batches out, empty ones back. A full channel holds its source up; nothing is dropped.
 
+use std::time::Duration;
+
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::placement::Record;
@@ -11,6 +13,9 @@ pub(crate) type RecordBatch = Vec<Record>;
 pub(crate) const BATCH_RECORDS: usize = 256;
 /// Batches on their way to one shard.
 const CHANNEL_BATCHES: usize = 64;
+
+/// How long a shard that has caught up lets batches gather.
+const NAP: Duration = Duration::from_micros(50);
 
 /// What a shard receives.
 pub(crate) enum Message {
@@ -65,7 +70,15 @@ impl Outlet {
 
 impl Inlet {
     /// The next message; `None` when every outlet is gone.
+    ///
+    /// To wake a thread costs a source more than to fill a batch. So a shard that has caught up looks again after a while
+    /// before it asks to be woken: under load sources never wake it, and it finds several batches at once.
     pub(crate) fn receive(&self) -> Option<Message> {
+        match self.try_receive() {
+            Some(None) => std::thread::sleep(NAP),
+            Some(message) => return message,
+            None => return None,
+        }
         self.full.recv().ok()
     }
 

@@ -10,6 +10,8 @@ use crate::counters::Counters;
 use crate::hash::digest_term;
 use crate::ids::{Tier, Worker};
 use crate::judge::Judge;
+#[cfg(feature = "bench")]
+use crate::judge::Place as _;
 use crate::observe::{Applied, Observer, Placement};
 use crate::placement::{Chain, Op, Ordinal, Placer, Record, Scratch, Sink, Slot};
 use crate::policy::Policy;
@@ -111,21 +113,22 @@ impl Ingest {
             return Ok(applied);
         };
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
+        let mut judge = Judge {
+            policy: &mut rank.policy,
+            seen: &mut self.seen,
+            place: Placer {
+                chain: &mut rank.chain,
+                slot: &mut rank.slot,
+                scratch: &mut self.scratch,
+                counters: &mut self.counters,
+                sink: &mut outward,
+            },
+        };
         batch.for_each(|event| {
-            let mut judge = Judge {
-                policy: &mut rank.policy,
-                seen: &mut self.seen,
-                place: Placer {
-                    chain: &mut rank.chain,
-                    slot: &mut rank.slot,
-                    scratch: &mut self.scratch,
-                    counters: &mut self.counters,
-                    sink: &mut outward,
-                },
-            };
             let verdict = judge.event(event);
-            outward.observer.event(worker, event, verdict);
+            judge.place.sink.observer.event(worker, event, verdict);
         });
+        judge.finish();
         self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
@@ -198,10 +201,29 @@ impl Ingest {
     /// Sends what was fed.
     #[doc(hidden)]
     pub fn feed_sent(&mut self) {
+        self.feed_finished();
         self.outbox.send_all();
     }
 
+    /// Applies removals that wait.
+    fn feed_finished(&mut self) {
+        if let Some(worker) = self.ranks.known.get(self.ranks.last).map(|rank| rank.worker) {
+            self.feed_rank(worker, |placer| placer.finish());
+        }
+    }
+
     pub(crate) fn feed<T>(
+        &mut self,
+        worker: Worker,
+        feed: impl FnOnce(&mut Placer<'_, Outward<'_, ()>>) -> T,
+    ) -> Option<T> {
+        if self.ranks.known.get(self.ranks.last).is_some_and(|rank| rank.worker != worker) {
+            self.feed_finished();
+        }
+        self.feed_rank(worker, feed)
+    }
+
+    fn feed_rank<T>(
         &mut self,
         worker: Worker,
         feed: impl FnOnce(&mut Placer<'_, Outward<'_, ()>>) -> T,
@@ -270,6 +292,11 @@ impl<O: Observer> Sink for Outward<'_, O> {
     #[inline]
     fn store(&mut self, shard: usize, after: Option<Ordinal>, record: Record) {
         self.outbox.push_store(shard, after, record);
+    }
+
+    #[inline]
+    fn is_watched(&self) -> bool {
+        self.observer.is_watching()
     }
 
     fn clear(&mut self, slot: Slot) -> Slot {

@@ -11,7 +11,10 @@ use crate::wire::{Cleared, Event, EventError, Removed, Stored};
 pub(crate) trait Place: KnownBlocks {
     /// Steps 7–10 of a stored event.
     fn store(&mut self, admitted: &Admitted<'_>) -> Result<(), Reason>;
+    /// May wait until `finish`.
     fn remove(&mut self, hashes: &[EngineHash], tier: Tier);
+    /// Applies what waits: before anything looks at blocks, and at the end of a batch.
+    fn finish(&mut self);
     fn clear(&mut self);
     fn counters(&mut self) -> &mut Counters;
 }
@@ -42,6 +45,11 @@ impl From<Reason> for Stop {
 }
 
 impl<P: Place> Judge<'_, P> {
+    /// The end of a batch.
+    pub(crate) fn finish(&mut self) {
+        self.place.finish();
+    }
+
     /// Judges one event and applies it if it may be.
     pub(crate) fn event(&mut self, event: &mut Event<'_>) -> Verdict {
         let judged = match event {
@@ -86,6 +94,7 @@ impl<P: Place> Judge<'_, P> {
         };
         let body = stored.body()?;
         self.place.counters().stored_events += 1;
+        self.place.finish();
         let admitted = self.policy.admit_body(tier, &body, &self.place)?;
         self.place.store(&admitted).map_err(|reason| {
             // Nothing of the event can be placed, but what is lost are its blocks.

@@ -248,6 +248,9 @@ impl<V: Visitor> Place for Show<'_, V> {
         self.visitor.removed(self.worker, tier, hashes);
     }
 
+    /// Nothing waits: the visitor keeps the blocks.
+    fn finish(&mut self) {}
+
     fn clear(&mut self) {
         self.salts.0.clear();
         self.visitor.cleared(self.worker);

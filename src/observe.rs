@@ -6,6 +6,11 @@ use crate::wire::{Event, EventError};
 
 /// Watches the events of a batch. Every method does nothing unless overridden.
 pub trait Observer {
+    /// Whether anything is looked at. If not, single steps need not be applied in the order of events.
+    fn is_watching(&self) -> bool {
+        true
+    }
+
     /// Called before the events of a sound batch.
     fn batch(&mut self, batch: Applied) {
         let _ = batch;
@@ -33,7 +38,11 @@ pub struct Applied {
 }
 
 /// Observes nothing.
-impl Observer for () {}
+impl Observer for () {
+    fn is_watching(&self) -> bool {
+        false
+    }
+}
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

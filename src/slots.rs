@@ -19,6 +19,8 @@ const WORKERS_MAX: usize = Slot::COUNT / 2;
 #[derive(Debug)]
 pub(crate) struct Slots {
     cells: Box<[Cell]>,
+    /// By slot: shards that have not swept it yet.
+    unswept: Box<[AtomicU32]>,
     /// Workers that more than one slot stands for.
     doubles: AtomicU32,
     shards: u32,
@@ -31,8 +33,6 @@ struct Cell {
     worker_id: AtomicU64,
     /// With `VISIBLE` above it.
     dp_rank: AtomicU64,
-    /// Shards that have not swept it yet.
-    unswept: AtomicU32,
 }
 
 const VISIBLE: u64 = 1 << 32;
@@ -49,15 +49,17 @@ struct Control {
 
 impl Slots {
     pub(crate) fn new(shards: usize) -> Self {
-        let cell = |_| Cell {
-            worker_id: AtomicU64::new(0),
-            dp_rank: AtomicU64::new(0),
-            unswept: AtomicU32::new(0),
-        };
+        let cell = |_| Cell { worker_id: AtomicU64::new(0), dp_rank: AtomicU64::new(0) };
         #[expect(clippy::disallowed_types, reason = "see the import")]
         let control = Mutex::new(Control::default());
         let shards = u32::try_from(shards).unwrap_or(u32::MAX);
-        Self { cells: (0..Slot::COUNT).map(cell).collect(), doubles: AtomicU32::new(0), shards, control }
+        Self {
+            cells: (0..Slot::COUNT).map(cell).collect(),
+            unswept: (0..Slot::COUNT).map(|_| AtomicU32::new(0)).collect(),
+            doubles: AtomicU32::new(0),
+            shards,
+            control,
+        }
     }
 
     #[expect(clippy::disallowed_types, reason = "see the import")]
@@ -87,7 +89,7 @@ impl Slots {
         }
         let cell = &self.cells[slot.index()];
         cell.worker_id.store(worker.worker_id, Ordering::Relaxed);
-        cell.unswept.store(self.shards, Ordering::Relaxed);
+        self.unswept[slot.index()].store(self.shards, Ordering::Relaxed);
         // Release: who sees the rank sees the id.
         cell.dp_rank.store(VISIBLE | u64::from(worker.dp_rank), Ordering::Release);
         Some(slot)
@@ -111,7 +113,7 @@ impl Slots {
 
     /// A shard holds nothing of a hidden slot any more, and no reader knows what it stood for there.
     pub(crate) fn swept(&self, slot: Slot) {
-        if self.cells[slot.index()].unswept.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.unswept[slot.index()].fetch_sub(1, Ordering::AcqRel) == 1 {
             self.control().free.push(slot);
         }
     }

@@ -21,8 +21,13 @@ use crate::observe::Placement;
 use crate::policy::{Admitted, KnownBlocks, Namespace, Reason};
 use chain::{Change, Link};
 
+/// Removals that wait before they are applied, while what is known of their blocks is fetched.
+const REMOVALS_MAX: usize = 32;
+
 /// Takes what placement makes.
 pub(crate) trait Sink {
+    /// Whether somebody watches placements, who must see them in the order of events.
+    fn is_watched(&self) -> bool;
     /// A change for a shard.
     fn record(&mut self, shard: usize, record: Record);
     /// A stored block, which follows the block of the ordinal, or begins a prompt.
@@ -38,6 +43,8 @@ pub(crate) trait Sink {
 pub(crate) struct Scratch {
     locals: LocalHasher,
     repeats: Repeats,
+    /// Removals of the rank in hand that are not applied yet.
+    removals: Vec<(EngineHash, Tier)>,
 }
 
 impl Scratch {
@@ -92,24 +99,26 @@ impl<S: Sink> Place for Placer<'_, S> {
         Ok(())
     }
 
+    /// Engines evict block by block, each removal an event of its own: were each applied at once, each would wait for memory
+    /// alone. Nothing looks at blocks before `finish`.
     fn remove(&mut self, hashes: &[EngineHash], tier: Tier) {
         self.chain.prefetch(hashes);
-        let lane = self.slot.lane(tier);
-        for &engine_hash in hashes {
-            let Some((link, was_last, is_gone)) = self.chain.remove(engine_hash, tier) else {
-                self.counters.filter(Reason::UnknownBlock, 1);
-                continue;
-            };
-            if was_last {
-                let op = if is_gone { Op::Forget } else { Op::Drop };
-                self.sink.record(link.shard, Record::new(op, lane, link.ordinal, 0));
-            }
-            self.counters.removed_blocks += 1;
-            self.sink.placement(Placement::Remove { tier, engine_hash });
+        self.scratch.removals.extend(hashes.iter().map(|&hash| (hash, tier)));
+        if self.scratch.removals.len() >= REMOVALS_MAX || self.sink.is_watched() {
+            self.finish();
         }
     }
 
+    fn finish(&mut self) {
+        let mut removals = std::mem::take(&mut self.scratch.removals);
+        for (engine_hash, tier) in removals.drain(..) {
+            self.remove_one(engine_hash, tier);
+        }
+        self.scratch.removals = removals;
+    }
+
     fn clear(&mut self) {
+        self.finish();
         self.chain.clear();
         *self.slot = self.sink.clear(*self.slot);
         self.sink.placement(Placement::Clear);
@@ -121,6 +130,20 @@ impl<S: Sink> Place for Placer<'_, S> {
 }
 
 impl<S: Sink> Placer<'_, S> {
+    #[inline]
+    fn remove_one(&mut self, engine_hash: EngineHash, tier: Tier) {
+        let Some((link, was_last, is_gone)) = self.chain.remove(engine_hash, tier) else {
+            self.counters.filter(Reason::UnknownBlock, 1);
+            return;
+        };
+        if was_last {
+            let op = if is_gone { Op::Forget } else { Op::Drop };
+            self.sink.record(link.shard, Record::new(op, self.slot.lane(tier), link.ordinal, 0));
+        }
+        self.counters.removed_blocks += 1;
+        self.sink.placement(Placement::Remove { tier, engine_hash });
+    }
+
     fn store_by_hash(&mut self, hashes: &[EngineHash], tier: Tier) {
         self.chain.prefetch(hashes);
         for &engine_hash in hashes {
@@ -184,6 +207,7 @@ impl<S: Sink> Placer<'_, S> {
         engine_hashes: &[EngineHash],
         local_hashes: &[LocalHash],
     ) -> bool {
+        self.finish();
         let before = parent.and_then(|parent| self.chain.find(parent));
         if parent.is_some() && before.is_none() {
             return false;

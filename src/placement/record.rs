@@ -28,6 +28,12 @@ impl Slot {
         u16::try_from(index).ok().filter(|_| index < Self::COUNT).map(Self)
     }
 
+    /// A slot that was a lane's.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize

@@ -97,6 +97,7 @@ impl Reader {
         let (hasher, slots) = (&self.common.hasher, &*self.common.slots);
         self.walk.run(shard, Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted });
         // Before the guard is dropped: no slot comes to stand for another worker while it is looked at.
+        matches.reserve(self.walk.candidates.len());
         matches.extend(self.walk.candidates.iter().filter_map(|candidate| {
             let worker = slots.worker(candidate.slot)?;
             Some(Match { worker, depths: candidate.depths })

@@ -24,7 +24,7 @@ use crate::placement::Slot;
 use crate::shard::memory::{Line, View};
 use crate::shard::{Holder, Key, ROOT, Run, Shared};
 use crate::slots::Slots;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Walks that may be overtaken before the reader takes priority.
 const PATIENCE: usize = 3;
@@ -32,9 +32,9 @@ const PATIENCE: usize = 3;
 /// A slot that holds the first block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    pub(super) slot: Slot,
     /// Cumulative by tier.
     pub(super) depths: [u32; 4],
+    pub(super) slot: Slot,
 }
 
 /// The buffers of one reader.
@@ -103,34 +103,70 @@ impl Walk {
 
     /// Counts `matched` blocks of a run, which begin at `position`, for the slots that hold them; says how many hold all of
     /// them and all before.
+    #[inline]
     fn extend(&mut self, run: Run<'_>, position: u32, matched: u32, at: Question<'_>) -> usize {
         let holders = run.holders();
-        let mut is_even = true;
+        let reached = if position == 0 {
+            self.begin(holders, matched, at)
+        } else {
+            self.go_on(holders, position, matched)
+        };
+        reached.unwrap_or_else(|| self.extend_slowly(holders, position, matched, at))
+    }
+
+    /// The first run; `None` if a stretch begins inside it or lies below the device.
+    #[inline]
+    fn begin(&mut self, holders: &[AtomicU64], matched: u32, at: Question<'_>) -> Option<usize> {
+        let mut reached = 0;
+        self.candidates.reserve(holders.len());
+        for word in holders {
+            let word = word.load(Ordering::Acquire);
+            let (slot, end) = Holder::plain(word)?;
+            if word == 0 || !at.wants(slot) {
+                continue;
+            }
+            self.candidates.push(Candidate { depths: [end.min(matched); 4], slot });
+            self.places[slot.index()] = self.candidates.len() as u16;
+            reached += usize::from(end >= matched);
+        }
+        Some(reached)
+    }
+
+    /// A later run; `None` as in `begin`.
+    #[inline]
+    fn go_on(&mut self, holders: &[AtomicU64], position: u32, matched: u32) -> Option<usize> {
         let mut reached = 0;
         for word in holders {
-            let Some(holder) = Holder::from_word(word.load(Ordering::Acquire)) else { continue };
-            let slot = holder.lane.slot();
-            is_even &= holder.start == 0;
-            if position == 0 && holder.start == 0 && self.places[slot.index()] == 0 && at.wants(slot) {
-                self.candidates.push(Candidate { slot, depths: [0; 4] });
-                self.places[slot.index()] = self.candidates.len() as u16;
+            let word = word.load(Ordering::Acquire);
+            let (slot, end) = Holder::plain(word)?;
+            if let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) {
+                for depth in candidate.depths.iter_mut().filter(|depth| **depth == position) {
+                    *depth = position + end.min(matched);
+                }
+                reached += usize::from(candidate.depths[3] == position + matched);
             }
-            let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) else { continue };
-            let had = candidate.depths[3];
-            count(candidate, holder, position, matched);
-            reached += usize::from(had < position + matched && candidate.depths[3] == position + matched);
         }
-        if is_even {
-            return reached;
+        Some(reached)
+    }
+
+    /// Any run.
+    #[cold]
+    fn extend_slowly(&mut self, holders: &[AtomicU64], position: u32, matched: u32, at: Question<'_>) -> usize {
+        let all = || holders.iter().filter_map(|word| Holder::from_word(word.load(Ordering::Acquire)));
+        if position == 0 {
+            for slot in all().filter(|holder| holder.start == 0).map(|holder| holder.lane.slot()) {
+                if self.places[slot.index()] == 0 && at.wants(slot) {
+                    self.candidates.push(Candidate { depths: [0; 4], slot });
+                    self.places[slot.index()] = self.candidates.len() as u16;
+                }
+            }
         }
-        // Where a stretch begins inside the run, it continues one that may come after it.
+        // Where a stretch begins inside the run, it may continue one that comes after it.
         let mut has_changed = true;
         while has_changed {
             has_changed = false;
-            for word in holders {
-                let Some(holder) = Holder::from_word(word.load(Ordering::Acquire)) else { continue };
-                let slot = holder.lane.slot();
-                if let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) {
+            for holder in all() {
+                if let Some(candidate) = candidate(&self.places, &mut self.candidates, holder.lane.slot()) {
                     has_changed |= count(candidate, holder, position, matched);
                 }
             }

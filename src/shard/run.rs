@@ -20,7 +20,7 @@ use super::memory::{Line, View};
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
 use crate::prefetch::prefetch;
-use crate::placement::Lane;
+use crate::placement::{Lane, Slot};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Blocks of a page.
@@ -48,6 +48,9 @@ pub(super) const TABLE_SHIFT: u32 = 27;
 pub(super) const TABLE_USED: u32 = (1 << TABLE_SHIFT) - 1;
 /// Beside the last offset of a child: some lane of the run has a hole, or does not begin at the run's start.
 pub(super) const IS_UNEVEN: u32 = 1 << 31;
+
+/// Lines asked for ahead of a list; the CPU asks for what follows by itself.
+const PREFETCH_LINES: usize = 8;
 
 /// The run that all prompts begin at.
 pub(crate) const ROOT: Line = Line(0);
@@ -106,6 +109,13 @@ impl Holder {
         }
         let lane = Lane::from_bits((word >> 46) as u32);
         Some(Self { lane, start: (word >> 23) as u32 & RUN_MAX, end: word as u32 & RUN_MAX })
+    }
+
+    /// The slot and the end of a stretch that begins at the run's start, on the device: what most are. `None` for others.
+    #[inline]
+    pub(crate) const fn plain(word: u64) -> Option<(Slot, u32)> {
+        const OTHER: u64 = 3 << 46 | (RUN_MAX as u64) << 23;
+        if word & OTHER == 0 { Some((Slot::from_bits((word >> 48) as u16), word as u32 & RUN_MAX)) } else { None }
     }
 
     #[inline]
@@ -202,7 +212,10 @@ impl<'m> Run<'m> {
     #[inline]
     pub(crate) fn prefetch(self, spine: Spine<'_>, blocks: usize) {
         let pages = blocks / PAGE_BLOCKS;
-        if let Some(word) = spine.digests.get(pages) {
+        for word in self.holders().iter().step_by(LINE_WORDS).take(PREFETCH_LINES) {
+            prefetch(word);
+        }
+        for word in spine.digests[..spine.digests.len().min(pages)].iter().step_by(LINE_WORDS).take(PREFETCH_LINES) {
             prefetch(word);
         }
         if let Some(page) = spine.page(pages.min(spine.digests.len().saturating_sub(1))) {
