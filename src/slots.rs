@@ -18,7 +18,7 @@ const WORKERS_MAX: usize = Slot::COUNT / 2;
 /// The slots of one index. Two sources may bring the same worker; each has a slot of its own.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    cells: Box<[Cell]>,
+    cells: Box<[Cell; Slot::COUNT]>,
     /// By slot: shards that have not swept it yet.
     unswept: Box<[AtomicU32]>,
     /// Workers that more than one slot stands for.
@@ -49,12 +49,12 @@ struct Control {
 
 impl Slots {
     pub(crate) fn new(shards: usize) -> Self {
-        let cell = |_| Cell { worker_id: AtomicU64::new(0), dp_rank: AtomicU64::new(0) };
+        let cell = |_: usize| Cell { worker_id: AtomicU64::new(0), dp_rank: AtomicU64::new(0) };
         #[expect(clippy::disallowed_types, reason = "see the import")]
         let control = Mutex::new(Control::default());
         let shards = u32::try_from(shards).unwrap_or(u32::MAX);
         Self {
-            cells: (0..Slot::COUNT).map(cell).collect(),
+            cells: Box::new(std::array::from_fn(cell)),
             unswept: (0..Slot::COUNT).map(|_| AtomicU32::new(0)).collect(),
             doubles: AtomicU32::new(0),
             shards,
@@ -127,9 +127,16 @@ impl Slots {
     /// The worker of a slot; `None` if it is hidden.
     #[inline]
     pub(crate) fn worker(&self, slot: Slot) -> Option<Worker> {
-        let cell = &self.cells[slot.index()];
+        let (worker, is_visible) = self.look(slot);
+        is_visible.then_some(worker)
+    }
+
+    /// Who a slot stands for, and whether it does.
+    #[inline]
+    pub(crate) fn look(&self, slot: Slot) -> (Worker, bool) {
+        let cell = &self.cells[slot.index() % Slot::COUNT];
         let dp_rank = cell.dp_rank.load(Ordering::Acquire);
         let worker = Worker { worker_id: cell.worker_id.load(Ordering::Relaxed), dp_rank: dp_rank as u32 };
-        (dp_rank & VISIBLE > 0).then_some(worker)
+        (worker, dp_rank & VISIBLE > 0)
     }
 }

@@ -97,11 +97,16 @@ impl Reader {
         let (hasher, slots) = (&self.common.hasher, &*self.common.slots);
         self.walk.run(shard, Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted });
         // Before the guard is dropped: no slot comes to stand for another worker while it is looked at.
-        matches.reserve(self.walk.candidates.len());
-        matches.extend(self.walk.candidates.iter().filter_map(|candidate| {
-            let worker = slots.worker(candidate.slot)?;
-            Some(Match { worker, depths: candidate.depths })
+        let mut has_hidden = false;
+        matches.extend(self.walk.candidates.iter().map(|candidate| {
+            let (worker, is_visible) = slots.look(candidate.slot);
+            has_hidden |= !is_visible;
+            Match { worker, depths: candidate.depths }
         }));
+        if has_hidden {
+            let mut candidates = self.walk.candidates.iter();
+            matches.retain(|_| candidates.next().is_some_and(|candidate| slots.worker(candidate.slot).is_some()));
+        }
         if slots.has_doubles() {
             join_doubles(matches);
         }

@@ -42,14 +42,21 @@ pub(super) struct Candidate {
 pub(super) struct Walk {
     pub(super) candidates: Vec<Candidate>,
     /// By slot: its candidate's number, plus one.
-    places: Vec<u16>,
+    places: Box<[u16; Slot::COUNT]>,
+    /// Whether `places` has been filled in.
+    is_numbered: bool,
     /// Runs seen, and their versions before.
     path: Vec<(Line, u32)>,
 }
 
 impl Walk {
     pub(super) fn new() -> Self {
-        Self { candidates: Vec::new(), places: vec![0; Slot::COUNT], path: Vec::new() }
+        Self {
+            candidates: Vec::new(),
+            places: Box::new([0; Slot::COUNT]),
+            is_numbered: false,
+            path: Vec::new(),
+        }
     }
 
     /// Finds every slot that holds the first of some blocks, and how far.
@@ -66,9 +73,13 @@ impl Walk {
 
     /// One walk; false if the writer took something away meanwhile.
     fn attempt(&mut self, at: Question<'_>) -> bool {
-        for candidate in self.candidates.drain(..) {
-            self.places[candidate.slot.index()] = 0;
+        if self.is_numbered {
+            for candidate in &self.candidates {
+                self.places[candidate.slot.index() % Slot::COUNT] = 0;
+            }
+            self.is_numbered = false;
         }
+        self.candidates.clear();
         self.path.clear();
         let (Some(root), Some(&first)) = (Run::at(at.view, ROOT), at.blocks.first()) else { return true };
         let mut next = Key::new(at.hasher, 0, first).find(root, root.children());
@@ -117,28 +128,49 @@ impl Walk {
     /// The first run; `None` if a stretch begins inside it or lies below the device.
     #[inline]
     fn begin(&mut self, holders: &[AtomicU64], matched: u32, at: Question<'_>) -> Option<usize> {
-        let mut reached = 0;
-        self.candidates.reserve(holders.len());
-        for word in holders {
+        let (mut all, mut has_free) = (0, false);
+        // Without a way out of the loop, and of known length: half of a query's time goes into its answer.
+        self.candidates.extend(holders.iter().map(|word| {
             let word = word.load(Ordering::Acquire);
-            let (slot, end) = Holder::plain(word)?;
-            if word == 0 || !at.wants(slot) {
-                continue;
-            }
-            self.candidates.push(Candidate { depths: [end.min(matched); 4], slot });
-            self.places[slot.index()] = self.candidates.len() as u16;
-            reached += usize::from(end >= matched);
+            all |= word;
+            has_free |= word == 0;
+            let (slot, end) = Holder::plain(word);
+            Candidate { depths: [end.min(matched); 4], slot }
+        }));
+        if !Holder::is_plain(all) {
+            self.candidates.clear();
+            return None;
         }
-        Some(reached)
+        if has_free {
+            self.candidates.retain(|candidate| candidate.depths[3] > 0);
+        }
+        if at.wanted.candidates.is_some() {
+            self.candidates.retain(|candidate| at.wants(candidate.slot));
+        }
+        Some(self.candidates.iter().map(|candidate| usize::from(candidate.depths[3] == matched)).sum())
+    }
+
+    /// Notes where each slot's candidate is.
+    fn number(&mut self) {
+        for (number, candidate) in (1..).zip(&self.candidates) {
+            self.places[candidate.slot.index() % Slot::COUNT] = number;
+        }
+        self.is_numbered = true;
     }
 
     /// A later run; `None` as in `begin`.
     #[inline]
     fn go_on(&mut self, holders: &[AtomicU64], position: u32, matched: u32) -> Option<usize> {
+        if !self.is_numbered {
+            self.number();
+        }
         let mut reached = 0;
         for word in holders {
             let word = word.load(Ordering::Acquire);
-            let (slot, end) = Holder::plain(word)?;
+            if !Holder::is_plain(word) {
+                return None;
+            }
+            let (slot, end) = Holder::plain(word);
             if let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) {
                 for depth in candidate.depths.iter_mut().filter(|depth| **depth == position) {
                     *depth = position + end.min(matched);
@@ -152,12 +184,15 @@ impl Walk {
     /// Any run.
     #[cold]
     fn extend_slowly(&mut self, holders: &[AtomicU64], position: u32, matched: u32, at: Question<'_>) -> usize {
+        if !self.is_numbered {
+            self.number();
+        }
         let all = || holders.iter().filter_map(|word| Holder::from_word(word.load(Ordering::Acquire)));
         if position == 0 {
             for slot in all().filter(|holder| holder.start == 0).map(|holder| holder.lane.slot()) {
-                if self.places[slot.index()] == 0 && at.wants(slot) {
+                if self.places[slot.index() % Slot::COUNT] == 0 && at.wants(slot) {
                     self.candidates.push(Candidate { depths: [0; 4], slot });
-                    self.places[slot.index()] = self.candidates.len() as u16;
+                    self.places[slot.index() % Slot::COUNT] = self.candidates.len() as u16;
                 }
             }
         }
@@ -195,8 +230,8 @@ impl Question<'_> {
 }
 
 #[inline]
-fn candidate<'c>(places: &[u16], candidates: &'c mut [Candidate], slot: Slot) -> Option<&'c mut Candidate> {
-    candidates.get_mut((places[slot.index()] as usize).wrapping_sub(1))
+fn candidate<'c>(places: &[u16; Slot::COUNT], candidates: &'c mut [Candidate], slot: Slot) -> Option<&'c mut Candidate> {
+    candidates.get_mut(usize::from(places[slot.index() % Slot::COUNT]).wrapping_sub(1))
 }
 
 /// Counts a stretch for the tiers at which it continues what the slot holds; says whether that made any deeper.

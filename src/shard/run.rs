@@ -111,11 +111,17 @@ impl Holder {
         Some(Self { lane, start: (word >> 23) as u32 & RUN_MAX, end: word as u32 & RUN_MAX })
     }
 
-    /// The slot and the end of a stretch that begins at the run's start, on the device: what most are. `None` for others.
+    /// Whether stretches begin at the run's start and lie on the device, as most do: of one word, or of many or'ed together.
     #[inline]
-    pub(crate) const fn plain(word: u64) -> Option<(Slot, u32)> {
+    pub(crate) const fn is_plain(words: u64) -> bool {
         const OTHER: u64 = 3 << 46 | (RUN_MAX as u64) << 23;
-        if word & OTHER == 0 { Some((Slot::from_bits((word >> 48) as u16), word as u32 & RUN_MAX)) } else { None }
+        words & OTHER == 0
+    }
+
+    /// The slot and the end of a stretch that is plain.
+    #[inline]
+    pub(crate) const fn plain(word: u64) -> (Slot, u32) {
+        (Slot::from_bits((word >> 48) as u16), word as u32 & RUN_MAX)
     }
 
     #[inline]
