@@ -95,18 +95,9 @@ impl Reader {
         let shard = &self.shards[shard_of(first, self.shards.len())];
         let guard = self.common.pins.pin(&self.pin);
         let (hasher, slots) = (&self.common.hasher, &*self.common.slots);
-        self.walk.run(shard, Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted });
         // Before the guard is dropped: no slot comes to stand for another worker while it is looked at.
-        let mut has_hidden = false;
-        matches.extend(self.walk.candidates.iter().map(|candidate| {
-            let (worker, is_visible) = slots.look(candidate.slot);
-            has_hidden |= !is_visible;
-            Match { worker, depths: candidate.depths }
-        }));
-        if has_hidden {
-            let mut candidates = self.walk.candidates.iter();
-            matches.retain(|_| candidates.next().is_some_and(|candidate| slots.worker(candidate.slot).is_some()));
-        }
+        let question = Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted };
+        self.walk.run(shard, question, matches);
         if slots.has_doubles() {
             join_doubles(matches);
         }
@@ -136,7 +127,7 @@ impl Reader {
             key.prefetch(root.children());
         }
         for (key, root) in heads {
-            key.prefetch_child(root);
+            key.prefetch_child(root, root.children());
         }
     }
 }

@@ -18,8 +18,8 @@ use std::sync::atomic::fence;
 
 use ahash::RandomState;
 
-use super::Wanted;
-use crate::ids::LocalHash;
+use super::{Match, Wanted};
+use crate::ids::{LocalHash, Worker};
 use crate::placement::Slot;
 use crate::shard::memory::{Line, View};
 use crate::shard::{Holder, Key, ROOT, Run, Shared};
@@ -29,19 +29,12 @@ use crate::sync::{AtomicU64, Ordering};
 /// Walks that may be overtaken before the reader takes priority.
 const PATIENCE: usize = 3;
 
-/// A slot that holds the first block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    /// Cumulative by tier.
-    pub(super) depths: [u32; 4],
-    pub(super) slot: Slot,
-}
-
 /// The buffers of one reader.
 #[derive(Debug)]
 pub(super) struct Walk {
-    pub(super) candidates: Vec<Candidate>,
-    /// By slot: its candidate's number, plus one.
+    /// The slot of each match.
+    slots: Vec<Slot>,
+    /// By slot: its match's number, plus one.
     places: Box<[u16; Slot::COUNT]>,
     /// Whether `places` has been filled in.
     is_numbered: bool,
@@ -52,34 +45,46 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new() -> Self {
         Self {
-            candidates: Vec::new(),
+            slots: Vec::new(),
             places: Box::new([0; Slot::COUNT]),
             is_numbered: false,
             path: Vec::new(),
         }
     }
 
-    /// Finds every slot that holds the first of some blocks, and how far.
+    /// Finds every worker that holds the first of some blocks, and how far.
     #[inline]
-    pub(super) fn run(&mut self, shard: &Shared, at: Question<'_>) {
+    pub(super) fn run(&mut self, shard: &Shared, at: Question<'_>, matches: &mut Vec<Match>) {
+        let hidden = at.slots.hidden();
         for _ in 0..PATIENCE {
-            if self.attempt(at) {
-                return;
+            if self.attempt(at, matches) {
+                return self.hide(hidden, at, matches);
             }
         }
         let _priority = shard.take_priority();
-        while !self.attempt(at) {}
+        while !self.attempt(at, matches) {}
+        self.hide(hidden, at, matches);
+    }
+
+    /// Takes out whose slots were hidden since a walk began.
+    #[inline]
+    fn hide(&self, hidden: u64, at: Question<'_>, matches: &mut Vec<Match>) {
+        if at.slots.hidden() != hidden {
+            let mut slots = self.slots.iter();
+            matches.retain(|_| slots.next().is_some_and(|&slot| at.slots.worker(slot).is_some()));
+        }
     }
 
     /// One walk; false if the writer took something away meanwhile.
-    fn attempt(&mut self, at: Question<'_>) -> bool {
+    fn attempt(&mut self, at: Question<'_>, matches: &mut Vec<Match>) -> bool {
         if self.is_numbered {
-            for candidate in &self.candidates {
-                self.places[candidate.slot.index() % Slot::COUNT] = 0;
+            for slot in &self.slots {
+                self.places[slot.index() % Slot::COUNT] = 0;
             }
             self.is_numbered = false;
         }
-        self.candidates.clear();
+        self.slots.clear();
+        matches.clear();
         self.path.clear();
         let (Some(root), Some(&first)) = (Run::at(at.view, ROOT), at.blocks.first()) else { return true };
         let mut next = Key::new(at.hasher, 0, first).find(root, root.children());
@@ -88,14 +93,17 @@ impl Walk {
             let (state, spine, children) = (run.state(), run.spine(), run.children());
             self.path.push((run.line, state.version));
             let rest = &at.blocks[position..];
+            // In three steps, each of which asks for what the next will read.
             run.prefetch(spine, rest.len().min(state.length as usize));
-            if let Some(&after) = rest.get(state.length as usize) {
-                Key::new(at.hasher, state.length, after).prefetch(children);
-            }
-            let matched = run.matched(spine, state.length, rest);
+            let ends = [run.last_branch(), state.length];
+            at.likely_children(ends, rest).for_each(|key| key.prefetch(children));
+            let pages = run.matched_pages(spine, state.length, rest);
+            at.likely_children(ends, rest).for_each(|key| key.prefetch_child(run, children));
+            let matched = run.matched_rest(spine, state.length, rest, pages);
             // What was compared was there before the holders are looked at.
             fence(Ordering::Acquire);
-            let reached = self.extend(run, position as u32, matched as u32, at);
+            let depth = Depth { position: position as u32, matched: matched as u32 };
+            let reached = self.extend(run.holders(), depth, at, matches);
             position += matched;
             next = match at.blocks.get(position) {
                 Some(&after) if matched > 0 && reached > usize::from(at.wanted.leader_is_enough) => {
@@ -112,58 +120,77 @@ impl Walk {
         self.path.iter().all(is_same)
     }
 
-    /// Counts `matched` blocks of a run, which begin at `position`, for the slots that hold them; says how many hold all of
-    /// them and all before.
+    /// Counts the blocks of a run for the slots that hold them; says how many hold all of them and all before.
     #[inline]
-    fn extend(&mut self, run: Run<'_>, position: u32, matched: u32, at: Question<'_>) -> usize {
-        let holders = run.holders();
-        let reached = if position == 0 {
-            self.begin(holders, matched, at)
+    fn extend(
+        &mut self,
+        holders: &[AtomicU64],
+        depth: Depth,
+        at: Question<'_>,
+        matches: &mut Vec<Match>,
+    ) -> usize {
+        let reached = if depth.position == 0 {
+            self.begin(holders, depth.matched, at, matches)
         } else {
-            self.go_on(holders, position, matched)
+            self.go_on(holders, depth, matches)
         };
-        reached.unwrap_or_else(|| self.extend_slowly(holders, position, matched, at))
+        reached.unwrap_or_else(|| self.extend_slowly(holders, depth, at, matches))
     }
 
     /// The first run; `None` if a stretch begins inside it or lies below the device.
     #[inline]
-    fn begin(&mut self, holders: &[AtomicU64], matched: u32, at: Question<'_>) -> Option<usize> {
-        let (mut all, mut has_free) = (0, false);
-        // Without a way out of the loop, and of known length: half of a query's time goes into its answer.
-        self.candidates.extend(holders.iter().map(|word| {
+    fn begin(
+        &mut self,
+        holders: &[AtomicU64],
+        matched: u32,
+        at: Question<'_>,
+        matches: &mut Vec<Match>,
+    ) -> Option<usize> {
+        let (mut all, mut has_gaps) = (0, false);
+        // Of known length and without a way out of the loop: a good part of a query's time goes into its answer.
+        self.slots.extend(holders.iter().map(|word| Holder::plain(word.load(Ordering::Acquire)).0));
+        matches.extend(holders.iter().map(|word| {
             let word = word.load(Ordering::Acquire);
-            all |= word;
-            has_free |= word == 0;
             let (slot, end) = Holder::plain(word);
-            Candidate { depths: [end.min(matched); 4], slot }
+            let (worker, is_visible) = at.slots.look(slot);
+            all |= word;
+            has_gaps |= word == 0 || !is_visible;
+            Match { worker, depths: [if is_visible { end.min(matched) } else { 0 }; 4] }
         }));
         if !Holder::is_plain(all) {
-            self.candidates.clear();
+            self.slots.clear();
+            matches.clear();
             return None;
         }
-        if has_free {
-            self.candidates.retain(|candidate| candidate.depths[3] > 0);
+        if has_gaps || at.wanted.candidates.is_some() {
+            let is_wanted = |found: &Match| found.depths[3] > 0 && at.wants(found.worker);
+            let mut found = matches.iter();
+            self.slots.retain(|_| found.next().is_some_and(is_wanted));
+            matches.retain(is_wanted);
         }
-        if at.wanted.candidates.is_some() {
-            self.candidates.retain(|candidate| at.wants(candidate.slot));
-        }
-        Some(self.candidates.iter().map(|candidate| usize::from(candidate.depths[3] == matched)).sum())
+        Some(matches.iter().map(|found| usize::from(found.depths[3] == matched)).sum())
     }
 
-    /// Notes where each slot's candidate is.
+    /// Notes where each slot's match is.
     fn number(&mut self) {
-        for (number, candidate) in (1..).zip(&self.candidates) {
-            self.places[candidate.slot.index() % Slot::COUNT] = number;
+        if !self.is_numbered {
+            for (number, slot) in (1..).zip(&self.slots) {
+                self.places[slot.index() % Slot::COUNT] = number;
+            }
+            self.is_numbered = true;
         }
-        self.is_numbered = true;
+    }
+
+    /// The match of a slot.
+    #[inline]
+    fn find<'m>(&self, slot: Slot, matches: &'m mut [Match]) -> Option<&'m mut Match> {
+        matches.get_mut(usize::from(self.places[slot.index() % Slot::COUNT]).wrapping_sub(1))
     }
 
     /// A later run; `None` as in `begin`.
     #[inline]
-    fn go_on(&mut self, holders: &[AtomicU64], position: u32, matched: u32) -> Option<usize> {
-        if !self.is_numbered {
-            self.number();
-        }
+    fn go_on(&mut self, holders: &[AtomicU64], depth: Depth, matches: &mut [Match]) -> Option<usize> {
+        self.number();
         let mut reached = 0;
         for word in holders {
             let word = word.load(Ordering::Acquire);
@@ -171,11 +198,11 @@ impl Walk {
                 return None;
             }
             let (slot, end) = Holder::plain(word);
-            if let Some(candidate) = candidate(&self.places, &mut self.candidates, slot) {
-                for depth in candidate.depths.iter_mut().filter(|depth| **depth == position) {
-                    *depth = position + end.min(matched);
+            if let Some(found) = self.find(slot, matches).filter(|_| word > 0) {
+                for tier in found.depths.iter_mut().filter(|tier| **tier == depth.position) {
+                    *tier = depth.position + end.min(depth.matched);
                 }
-                reached += usize::from(candidate.depths[3] == position + matched);
+                reached += usize::from(found.depths[3] == depth.end());
             }
         }
         Some(reached)
@@ -183,16 +210,22 @@ impl Walk {
 
     /// Any run.
     #[cold]
-    fn extend_slowly(&mut self, holders: &[AtomicU64], position: u32, matched: u32, at: Question<'_>) -> usize {
-        if !self.is_numbered {
-            self.number();
-        }
+    fn extend_slowly(
+        &mut self,
+        holders: &[AtomicU64],
+        depth: Depth,
+        at: Question<'_>,
+        matches: &mut Vec<Match>,
+    ) -> usize {
+        self.number();
         let all = || holders.iter().filter_map(|word| Holder::from_word(word.load(Ordering::Acquire)));
-        if position == 0 {
+        if depth.position == 0 {
             for slot in all().filter(|holder| holder.start == 0).map(|holder| holder.lane.slot()) {
-                if self.places[slot.index() % Slot::COUNT] == 0 && at.wants(slot) {
-                    self.candidates.push(Candidate { depths: [0; 4], slot });
-                    self.places[slot.index() % Slot::COUNT] = self.candidates.len() as u16;
+                let Some(worker) = at.slots.worker(slot).filter(|&worker| at.wants(worker)) else { continue };
+                if self.find(slot, matches).is_none() {
+                    matches.push(Match { worker, depths: [0; 4] });
+                    self.slots.push(slot);
+                    self.places[slot.index() % Slot::COUNT] = matches.len() as u16;
                 }
             }
         }
@@ -201,12 +234,25 @@ impl Walk {
         while has_changed {
             has_changed = false;
             for holder in all() {
-                if let Some(candidate) = candidate(&self.places, &mut self.candidates, holder.lane.slot()) {
-                    has_changed |= count(candidate, holder, position, matched);
+                if let Some(found) = self.find(holder.lane.slot(), matches) {
+                    has_changed |= count(found, holder, depth);
                 }
             }
         }
-        self.candidates.iter().filter(|candidate| candidate.depths[3] == position + matched).count()
+        matches.iter().filter(|found| found.depths[3] == depth.end()).count()
+    }
+}
+
+/// Blocks before a run, and how many of its own match.
+#[derive(Clone, Copy)]
+struct Depth {
+    position: u32,
+    matched: u32,
+}
+
+impl Depth {
+    const fn end(self) -> u32 {
+        self.position + self.matched
     }
 }
 
@@ -222,26 +268,26 @@ pub(super) struct Question<'q> {
 
 impl Question<'_> {
     #[inline]
-    fn wants(&self, slot: Slot) -> bool {
-        self.wanted.candidates.is_none_or(|candidates| {
-            self.slots.worker(slot).is_some_and(|worker| candidates.binary_search(&worker).is_ok())
-        })
+    fn wants(&self, worker: Worker) -> bool {
+        self.wanted.candidates.is_none_or(|candidates| candidates.binary_search(&worker).is_ok())
+    }
+
+    /// What the children are looked for by in which the blocks may go on after a run: most begin at its last branch, or at its
+    /// end.
+    #[inline]
+    fn likely_children(&self, ends: [u32; 2], rest: &[LocalHash]) -> impl Iterator<Item = Key> {
+        ends.into_iter().filter_map(|end| Some(Key::new(self.hasher, end, *rest.get(end as usize)?)))
     }
 }
 
+/// Counts a stretch for the tiers at which it continues what the worker holds; says whether that made any deeper.
 #[inline]
-fn candidate<'c>(places: &[u16; Slot::COUNT], candidates: &'c mut [Candidate], slot: Slot) -> Option<&'c mut Candidate> {
-    candidates.get_mut(usize::from(places[slot.index() % Slot::COUNT]).wrapping_sub(1))
-}
-
-/// Counts a stretch for the tiers at which it continues what the slot holds; says whether that made any deeper.
-#[inline]
-fn count(candidate: &mut Candidate, holder: Holder, position: u32, matched: u32) -> bool {
+fn count(found: &mut Match, holder: Holder, depth: Depth) -> bool {
     let mut has_changed = false;
-    let end = position + holder.end.min(matched);
-    for depth in &mut candidate.depths[holder.lane.tier_index()..] {
-        if *depth >= position + holder.start && *depth < end {
-            *depth = end;
+    let end = depth.position + holder.end.min(depth.matched);
+    for tier in &mut found.depths[holder.lane.tier_index()..] {
+        if *tier >= depth.position + holder.start && *tier < end {
+            *tier = end;
             has_changed = true;
         }
     }

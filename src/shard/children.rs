@@ -39,11 +39,11 @@ impl Key {
         }
     }
 
-    /// Asks for the header of a child that is probably the one.
-    pub(crate) fn prefetch_child(self, run: Run<'_>) {
-        let entry = places(self.hash, run.children()).map(|place| place.load(Ordering::Acquire)).next().unwrap_or(0);
-        if low(entry) > 0 {
-            run.view.prefetch(Line(low(entry)));
+    /// Asks for the header of the child that is probably the one.
+    #[inline]
+    pub(crate) fn prefetch_child(self, run: Run<'_>, table: &[AtomicU64]) {
+        if let Some(place) = table.get(self.hash as usize & table.len().wrapping_sub(1)) {
+            run.view.prefetch(Line(low(place.load(Ordering::Relaxed))));
         }
     }
 

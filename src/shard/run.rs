@@ -174,6 +174,12 @@ impl<'m> Run<'m> {
         LocalHash(self.load(FIRST))
     }
 
+    /// The last offset at which a child begins.
+    #[inline]
+    pub(crate) fn last_branch(self) -> u32 {
+        low(self.load(HOLDER_COUNTS)) & RUN_MAX
+    }
+
     #[inline]
     pub(crate) fn spine(self) -> Spine<'m> {
         self.spine_of(self.load(SPINE))
@@ -229,21 +235,27 @@ impl<'m> Run<'m> {
         }
     }
 
-    /// How many of the blocks the run begins with, of its first `length`.
+    /// How many whole pages of the run's first `length` blocks equal what is asked for.
     #[inline]
-    pub(crate) fn matched(self, spine: Spine<'_>, length: u32, blocks: &[LocalHash]) -> usize {
+    pub(crate) fn matched_pages(self, spine: Spine<'_>, length: u32, blocks: &[LocalHash]) -> usize {
         let blocks = &blocks[..blocks.len().min(length as usize)];
-        let mut matched = 0;
-        let mut pages = blocks.chunks_exact(PAGE_BLOCKS);
-        for (page, digest) in (&mut pages).zip(spine.digests) {
-            // Relaxed: the fence of the query orders it.
-            if page_digest(page) != digest.load(Ordering::Relaxed) {
-                break;
-            }
-            matched += PAGE_BLOCKS;
-        }
-        let rest = &blocks[matched..];
-        let Some(page) = spine.page(matched / PAGE_BLOCKS).filter(|_| !rest.is_empty()) else { return matched };
+        let pages = blocks.chunks_exact(PAGE_BLOCKS).zip(spine.digests);
+        // Relaxed: the fence of the query orders it.
+        pages.take_while(|(page, digest)| page_digest(page) == digest.load(Ordering::Relaxed)).count()
+    }
+
+    /// How many blocks of the run's first `length` equal what is asked for, of which so many pages do.
+    #[inline]
+    pub(crate) fn matched_rest(
+        self,
+        spine: Spine<'_>,
+        length: u32,
+        blocks: &[LocalHash],
+        pages: usize,
+    ) -> usize {
+        let matched = pages * PAGE_BLOCKS;
+        let rest = &blocks[matched..blocks.len().min(length as usize)];
+        let Some(page) = spine.page(pages).filter(|_| !rest.is_empty()) else { return matched };
         let held = self.view.words(page, PAGE_WORDS).get(1..).unwrap_or_default();
         let equal = |(block, held): &(&LocalHash, &AtomicU64)| block.0 == held.load(Ordering::Relaxed);
         matched + rest.iter().zip(held).take_while(equal).count()
