@@ -21,8 +21,6 @@ pub(crate) struct Slots {
     cells: Box<[Cell; Slot::COUNT]>,
     /// By slot: shards that have not swept it yet.
     unswept: Box<[AtomicU32]>,
-    /// How often a slot was hidden.
-    hidden: AtomicU64,
     /// Workers that more than one slot stands for.
     doubles: AtomicU32,
     shards: u32,
@@ -58,7 +56,6 @@ impl Slots {
         Self {
             cells: Box::new(std::array::from_fn(cell)),
             unswept: (0..Slot::COUNT).map(|_| AtomicU32::new(0)).collect(),
-            hidden: AtomicU64::new(0),
             doubles: AtomicU32::new(0),
             shards,
             control,
@@ -103,8 +100,6 @@ impl Slots {
         let Some(worker) = self.worker(slot) else { return };
         let mut control = self.control();
         self.cells[slot.index()].dp_rank.store(0, Ordering::Release);
-        // After the slot, with Release: a query that began with the new count sees the slot hidden.
-        self.hidden.fetch_add(1, Ordering::Release);
         control.visible -= 1;
         if let Some(names) = control.workers.get_mut(&worker) {
             *names -= 1;
@@ -121,12 +116,6 @@ impl Slots {
         if self.unswept[slot.index()].fetch_sub(1, Ordering::AcqRel) == 1 {
             self.control().free.push(slot);
         }
-    }
-
-    /// How often a slot was hidden so far.
-    #[inline]
-    pub(crate) fn hidden(&self) -> u64 {
-        self.hidden.load(Ordering::Acquire)
     }
 
     /// Whether two slots stand for one worker.

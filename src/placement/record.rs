@@ -28,6 +28,11 @@ impl Slot {
         u16::try_from(index).ok().filter(|_| index < Self::COUNT).map(Self)
     }
 
+    #[inline]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
     /// A slot that was a lane's.
     #[inline]
     pub(crate) const fn from_bits(bits: u16) -> Self {

@@ -91,16 +91,28 @@ impl Reader {
         matches: &mut Vec<Match>,
     ) {
         matches.clear();
+        self.for_each_match(local_hashes, wanted, |found| matches.push(found));
+        if self.common.slots.has_doubles() {
+            join_doubles(matches);
+        }
+    }
+
+    /// As `find_wanted_matches`, but shows the matches one by one: for callers that need less of each. A worker that two
+    /// sources bring is shown twice.
+    #[inline]
+    pub fn for_each_match(
+        &mut self,
+        local_hashes: &[LocalHash],
+        wanted: Wanted<'_>,
+        each: impl FnMut(Match),
+    ) {
         let Some(&first) = local_hashes.first() else { return };
         let shard = &self.shards[shard_of(first, self.shards.len())];
         let guard = self.common.pins.pin(&self.pin);
         let (hasher, slots) = (&self.common.hasher, &*self.common.slots);
+        self.walk.run(shard, Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted });
         // Before the guard is dropped: no slot comes to stand for another worker while it is looked at.
-        let question = Question { view: shard.view(&guard), hasher, slots, blocks: local_hashes, wanted };
-        self.walk.run(shard, question, matches);
-        if slots.has_doubles() {
-            join_doubles(matches);
-        }
+        self.walk.found(slots, each);
     }
 
     /// Answers many prompts, each as `find_local_matches` would; what they need first is fetched side by side. There must be

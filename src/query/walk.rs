@@ -19,7 +19,7 @@ use std::sync::atomic::fence;
 use ahash::RandomState;
 
 use super::{Match, Wanted};
-use crate::ids::{LocalHash, Worker};
+use crate::ids::LocalHash;
 use crate::placement::Slot;
 use crate::shard::memory::{Line, View};
 use crate::shard::{Holder, Key, ROOT, Run, Shared};
@@ -29,12 +29,40 @@ use crate::sync::{AtomicU64, Ordering};
 /// Walks that may be overtaken before the reader takes priority.
 const PATIENCE: usize = 3;
 
+/// A slot in the upper 16 bits, and a depth: as its holder said in the first run, or, marked, of all runs. 0 is nobody.
+#[derive(Clone, Copy, Debug)]
+struct Found(u64);
+
+impl Found {
+    /// On words that are not plain, and so on none that a holder gave.
+    const MARK: u64 = 1 << 47;
+
+    const fn slot(self) -> Slot {
+        Slot::from_bits((self.0 >> 48) as u16)
+    }
+
+    /// The depth, if so many blocks of the first run match.
+    #[inline]
+    fn depth(self, first: u32) -> u32 {
+        let depth = self.0 as u32;
+        if self.0 & Self::MARK == 0 { depth.min(first) } else { depth }
+    }
+
+    const fn set_depth(&mut self, depth: u32) {
+        self.0 = self.0 >> 48 << 48 | Self::MARK | depth as u64;
+    }
+}
+
 /// The buffers of one reader.
 #[derive(Debug)]
 pub(super) struct Walk {
-    /// The slot of each match.
-    slots: Vec<Slot>,
-    /// By slot: its match's number, plus one.
+    /// Slots that hold the first block, and how far. While all that was met is plain, one depth is all four.
+    found: Vec<Found>,
+    /// The four depths of each, once something was met that is not plain; until then empty.
+    depths: Vec<[u32; 4]>,
+    /// Blocks of the first run that match.
+    first: u32,
+    /// By slot: its number in `found`, plus one.
     places: Box<[u16; Slot::COUNT]>,
     /// Whether `places` has been filled in.
     is_numbered: bool,
@@ -45,46 +73,56 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new() -> Self {
         Self {
-            slots: Vec::new(),
+            found: Vec::new(),
+            depths: Vec::new(),
+            first: 0,
             places: Box::new([0; Slot::COUNT]),
             is_numbered: false,
             path: Vec::new(),
         }
     }
 
-    /// Finds every worker that holds the first of some blocks, and how far.
+    /// Finds every slot that holds the first of some blocks, and how far.
     #[inline]
-    pub(super) fn run(&mut self, shard: &Shared, at: Question<'_>, matches: &mut Vec<Match>) {
-        let hidden = at.slots.hidden();
+    pub(super) fn run(&mut self, shard: &Shared, at: Question<'_>) {
         for _ in 0..PATIENCE {
-            if self.attempt(at, matches) {
-                return self.hide(hidden, at, matches);
+            if self.attempt(at) {
+                return;
             }
         }
         let _priority = shard.take_priority();
-        while !self.attempt(at, matches) {}
-        self.hide(hidden, at, matches);
+        while !self.attempt(at) {}
     }
 
-    /// Takes out whose slots were hidden since a walk began.
+    /// What was found, as far as slots are not hidden by now.
     #[inline]
-    fn hide(&self, hidden: u64, at: Question<'_>, matches: &mut Vec<Match>) {
-        if at.slots.hidden() != hidden {
-            let mut slots = self.slots.iter();
-            matches.retain(|_| slots.next().is_some_and(|&slot| at.slots.worker(slot).is_some()));
+    pub(super) fn found(&self, slots: &Slots, mut each: impl FnMut(Match)) {
+        let mut show = |found: Found, depths| {
+            let (worker, is_visible) = slots.look(found.slot());
+            if is_visible {
+                each(Match { worker, depths });
+            }
+        };
+        if self.depths.is_empty() {
+            for &found in self.found.iter().filter(|found| found.0 > 0) {
+                show(found, [found.depth(self.first); 4]);
+            }
+        } else {
+            let found = self.found.iter().zip(&self.depths).filter(|(found, _)| found.0 > 0);
+            found.for_each(|(&found, &depths)| show(found, depths));
         }
     }
 
     /// One walk; false if the writer took something away meanwhile.
-    fn attempt(&mut self, at: Question<'_>, matches: &mut Vec<Match>) -> bool {
+    fn attempt(&mut self, at: Question<'_>) -> bool {
         if self.is_numbered {
-            for slot in &self.slots {
-                self.places[slot.index() % Slot::COUNT] = 0;
+            for found in &self.found {
+                self.places[found.slot().index() % Slot::COUNT] = 0;
             }
             self.is_numbered = false;
         }
-        self.slots.clear();
-        matches.clear();
+        self.found.clear();
+        self.depths.clear();
         self.path.clear();
         let (Some(root), Some(&first)) = (Run::at(at.view, ROOT), at.blocks.first()) else { return true };
         let mut next = Key::new(at.hasher, 0, first).find(root, root.children());
@@ -103,7 +141,7 @@ impl Walk {
             // What was compared was there before the holders are looked at.
             fence(Ordering::Acquire);
             let depth = Depth { position: position as u32, matched: matched as u32 };
-            let reached = self.extend(run.holders(), depth, at, matches);
+            let reached = self.extend(run.holders(), depth, at);
             position += matched;
             next = match at.blocks.get(position) {
                 Some(&after) if matched > 0 && reached > usize::from(at.wanted.leader_is_enough) => {
@@ -122,74 +160,56 @@ impl Walk {
 
     /// Counts the blocks of a run for the slots that hold them; says how many hold all of them and all before.
     #[inline]
-    fn extend(
-        &mut self,
-        holders: &[AtomicU64],
-        depth: Depth,
-        at: Question<'_>,
-        matches: &mut Vec<Match>,
-    ) -> usize {
-        let reached = if depth.position == 0 {
-            self.begin(holders, depth.matched, at, matches)
+    fn extend(&mut self, holders: &[AtomicU64], depth: Depth, at: Question<'_>) -> usize {
+        let reached = if !self.depths.is_empty() {
+            None
+        } else if depth.position == 0 {
+            self.begin(holders, depth.matched, at)
         } else {
-            self.go_on(holders, depth, matches)
+            self.go_on(holders, depth)
         };
-        reached.unwrap_or_else(|| self.extend_slowly(holders, depth, at, matches))
+        reached.unwrap_or_else(|| self.extend_slowly(holders, depth, at))
     }
 
     /// The first run; `None` if a stretch begins inside it or lies below the device.
     #[inline]
-    fn begin(
-        &mut self,
-        holders: &[AtomicU64],
-        matched: u32,
-        at: Question<'_>,
-        matches: &mut Vec<Match>,
-    ) -> Option<usize> {
-        let (mut all, mut has_gaps) = (0, false);
+    fn begin(&mut self, holders: &[AtomicU64], matched: u32, at: Question<'_>) -> Option<usize> {
+        let mut all = 0;
         // Of known length and without a way out of the loop: a good part of a query's time goes into its answer.
-        self.slots.extend(holders.iter().map(|word| Holder::plain(word.load(Ordering::Acquire)).0));
-        matches.extend(holders.iter().map(|word| {
+        self.found.extend(holders.iter().map(|word| {
             let word = word.load(Ordering::Acquire);
-            let (slot, end) = Holder::plain(word);
-            let (worker, is_visible) = at.slots.look(slot);
             all |= word;
-            has_gaps |= word == 0 || !is_visible;
-            Match { worker, depths: [if is_visible { end.min(matched) } else { 0 }; 4] }
+            Found(word)
         }));
         if !Holder::is_plain(all) {
-            self.slots.clear();
-            matches.clear();
+            self.found.clear();
             return None;
         }
-        if has_gaps || at.wanted.candidates.is_some() {
-            let is_wanted = |found: &Match| found.depths[3] > 0 && at.wants(found.worker);
-            let mut found = matches.iter();
-            self.slots.retain(|_| found.next().is_some_and(is_wanted));
-            matches.retain(is_wanted);
+        if at.wanted.candidates.is_some() {
+            self.found.iter_mut().filter(|found| !at.wants(found.slot())).for_each(|found| found.0 = 0);
         }
-        Some(matches.iter().map(|found| usize::from(found.depths[3] == matched)).sum())
+        self.first = matched;
+        Some(self.found.iter().map(|found| usize::from(found.0 as u32 >= matched)).sum())
     }
 
-    /// Notes where each slot's match is.
+    /// Notes where each slot's depth is.
     fn number(&mut self) {
         if !self.is_numbered {
-            for (number, slot) in (1..).zip(&self.slots) {
-                self.places[slot.index() % Slot::COUNT] = number;
+            for (number, found) in (1..).zip(&self.found).filter(|(_, found)| found.0 > 0) {
+                self.places[found.slot().index() % Slot::COUNT] = number;
             }
             self.is_numbered = true;
         }
     }
 
-    /// The match of a slot.
     #[inline]
-    fn find<'m>(&self, slot: Slot, matches: &'m mut [Match]) -> Option<&'m mut Match> {
-        matches.get_mut(usize::from(self.places[slot.index() % Slot::COUNT]).wrapping_sub(1))
+    fn place(&self, slot: Slot) -> usize {
+        usize::from(self.places[slot.index() % Slot::COUNT]).wrapping_sub(1)
     }
 
     /// A later run; `None` as in `begin`.
     #[inline]
-    fn go_on(&mut self, holders: &[AtomicU64], depth: Depth, matches: &mut [Match]) -> Option<usize> {
+    fn go_on(&mut self, holders: &[AtomicU64], depth: Depth) -> Option<usize> {
         self.number();
         let mut reached = 0;
         for word in holders {
@@ -198,11 +218,12 @@ impl Walk {
                 return None;
             }
             let (slot, end) = Holder::plain(word);
-            if let Some(found) = self.find(slot, matches).filter(|_| word > 0) {
-                for tier in found.depths.iter_mut().filter(|tier| **tier == depth.position) {
-                    *tier = depth.position + end.min(depth.matched);
+            let (place, first) = (self.place(slot), self.first);
+            if let Some(found) = self.found.get_mut(place).filter(|_| word > 0) {
+                if found.depth(first) == depth.position {
+                    found.set_depth(depth.position + end.min(depth.matched));
                 }
-                reached += usize::from(found.depths[3] == depth.end());
+                reached += usize::from(found.depth(first) == depth.end());
             }
         }
         Some(reached)
@@ -210,22 +231,18 @@ impl Walk {
 
     /// Any run.
     #[cold]
-    fn extend_slowly(
-        &mut self,
-        holders: &[AtomicU64],
-        depth: Depth,
-        at: Question<'_>,
-        matches: &mut Vec<Match>,
-    ) -> usize {
+    fn extend_slowly(&mut self, holders: &[AtomicU64], depth: Depth, at: Question<'_>) -> usize {
         self.number();
+        if self.depths.is_empty() {
+            self.depths.extend(self.found.iter().map(|found| [found.depth(self.first); 4]));
+        }
         let all = || holders.iter().filter_map(|word| Holder::from_word(word.load(Ordering::Acquire)));
         if depth.position == 0 {
             for slot in all().filter(|holder| holder.start == 0).map(|holder| holder.lane.slot()) {
-                let Some(worker) = at.slots.worker(slot).filter(|&worker| at.wants(worker)) else { continue };
-                if self.find(slot, matches).is_none() {
-                    matches.push(Match { worker, depths: [0; 4] });
-                    self.slots.push(slot);
-                    self.places[slot.index() % Slot::COUNT] = matches.len() as u16;
+                if self.place(slot) >= self.found.len() && at.wants(slot) {
+                    self.found.push(Found(u64::from(slot.bits()) << 48 | Found::MARK));
+                    self.depths.push([0; 4]);
+                    self.places[slot.index() % Slot::COUNT] = self.found.len() as u16;
                 }
             }
         }
@@ -234,12 +251,13 @@ impl Walk {
         while has_changed {
             has_changed = false;
             for holder in all() {
-                if let Some(found) = self.find(holder.lane.slot(), matches) {
-                    has_changed |= count(found, holder, depth);
+                let place = self.place(holder.lane.slot());
+                if let Some(depths) = self.depths.get_mut(place) {
+                    has_changed |= count(depths, holder, depth);
                 }
             }
         }
-        matches.iter().filter(|found| found.depths[3] == depth.end()).count()
+        self.depths.iter().filter(|depths| depths[3] == depth.end()).count()
     }
 }
 
@@ -268,8 +286,10 @@ pub(super) struct Question<'q> {
 
 impl Question<'_> {
     #[inline]
-    fn wants(&self, worker: Worker) -> bool {
-        self.wanted.candidates.is_none_or(|candidates| candidates.binary_search(&worker).is_ok())
+    fn wants(&self, slot: Slot) -> bool {
+        self.wanted.candidates.is_none_or(|candidates| {
+            self.slots.worker(slot).is_some_and(|worker| candidates.binary_search(&worker).is_ok())
+        })
     }
 
     /// What the children are looked for by in which the blocks may go on after a run: most begin at its last branch, or at its
@@ -282,10 +302,10 @@ impl Question<'_> {
 
 /// Counts a stretch for the tiers at which it continues what the worker holds; says whether that made any deeper.
 #[inline]
-fn count(found: &mut Match, holder: Holder, depth: Depth) -> bool {
+fn count(depths: &mut [u32; 4], holder: Holder, depth: Depth) -> bool {
     let mut has_changed = false;
     let end = depth.position + holder.end.min(depth.matched);
-    for tier in &mut found.depths[holder.lane.tier_index()..] {
+    for tier in &mut depths[holder.lane.tier_index()..] {
         if *tier >= depth.position + holder.start && *tier < end {
             *tier = end;
             has_changed = true;

@@ -12,6 +12,13 @@ use crate::sync::Ordering;
 
 /// Sizes that share segments: 1 to `SEGMENT_LINES` lines.
 const SIZES: usize = SEGMENT_LINES.ilog2() as usize + 1;
+/// Lines of most segments: 256 KiB.
+const SHORT_LINES: usize = 4096;
+/// log2 of the lines of headers and pages, which are the bulk of an index, and the segments of theirs after which they get
+/// huge pages: a small index shall not take 2 MiB.
+const BULK_SIZE: usize = 1;
+const BULK_SHORT: usize = 16;
+const LINE_BYTES: usize = LINE_WORDS * size_of::<u64>();
 /// Blocks that rest before it is worth asking the readers.
 const REST_MAX: usize = 64;
 
@@ -39,6 +46,7 @@ pub(super) struct Arena {
 struct Segment {
     /// log2 of lines per block.
     size: u8,
+    lines: u32,
     /// In `open` of its size.
     is_open: bool,
     used: u32,
@@ -87,14 +95,13 @@ impl Arena {
         let size = size_of_words(words);
         if size >= SIZES {
             let number = self.add_segment(size)?;
-            self.segments[number as usize] = Segment { size: size as u8, used: 1, ..Segment::default() };
+            self.segments[number as usize].used = 1;
             return Some(Line(number * SEGMENT_LINES as u32));
         }
         loop {
             let Some(&number) = self.open[size].last() else {
                 let number = self.add_segment(size)?;
-                self.segments[number as usize] =
-                    Segment { size: size as u8, is_open: true, ..Segment::default() };
+                self.segments[number as usize].is_open = true;
                 self.open[size].push(number);
                 self.empty[size] += 1;
                 continue;
@@ -116,7 +123,7 @@ impl Arena {
             let line = Line(segment.freed - 1);
             segment.freed = memory.own().words(line, 1).first()?.load(Ordering::Relaxed) as u32;
             line
-        } else if segment.fresh + lines <= SEGMENT_LINES as u32 {
+        } else if segment.fresh + lines <= segment.lines {
             segment.fresh += lines;
             Line(first + segment.fresh - lines)
         } else {
@@ -132,15 +139,18 @@ impl Arena {
 
     fn add_segment(&mut self, size: usize) -> Option<u32> {
         let number = self.unused.pop().unwrap_or(self.segments.len() as u32);
-        let words = LINE_WORDS * SEGMENT_LINES.max(1 << size);
-        if !self.memory.add(number as usize, words) {
+        let is_bulk = size == BULK_SIZE && self.segments.len() - self.unused.len() > BULK_SHORT;
+        let lines = if is_bulk { SEGMENT_LINES } else { SHORT_LINES.max(1 << size) };
+        if !self.memory.add(number as usize, lines * LINE_WORDS) {
             self.unused.push(number);
             return None;
         }
         if number as usize == self.segments.len() {
             self.segments.push(Segment::default());
         }
-        self.bytes += words * size_of::<u64>();
+        self.segments[number as usize] =
+            Segment { size: size as u8, lines: lines as u32, ..Segment::default() };
+        self.bytes += lines * LINE_BYTES;
         Some(number)
     }
 
@@ -161,7 +171,7 @@ impl Arena {
             let Some(number) = self.open[size].iter().copied().find(is_empty) else { continue };
             self.open[size].retain(|&open| open != number);
             self.empty[size] = 0;
-            self.remove_segment(number, size);
+            self.remove_segment(number);
         }
     }
 
@@ -189,7 +199,7 @@ impl Arena {
     fn free(&mut self, line: Line, size: usize) {
         let number = line.0 / SEGMENT_LINES as u32;
         if size >= SIZES {
-            self.remove_segment(number, size);
+            self.remove_segment(number);
             return;
         }
         let [next] = self.memory.own().words(line, 1) else { return };
@@ -208,13 +218,13 @@ impl Arena {
             self.empty[size] = 1;
         } else {
             self.open[size].retain(|&open| open != number);
-            self.remove_segment(number, size);
+            self.remove_segment(number);
         }
     }
 
-    fn remove_segment(&mut self, number: u32, size: usize) {
+    fn remove_segment(&mut self, number: u32) {
         self.memory.remove(number as usize);
-        self.bytes -= size_of::<u64>() * LINE_WORDS * SEGMENT_LINES.max(1 << size);
+        self.bytes -= self.segments[number as usize].lines as usize * LINE_BYTES;
         self.segments[number as usize] = Segment::default();
         self.unused.push(number);
     }

@@ -3,7 +3,7 @@
 //! Everything a shard holds lies in blocks of whole cache lines. A reader follows line numbers, never pointers; a number that
 //! leads nowhere gives an empty slice. What a block means is not known here.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 
 use super::LINE_WORDS;
@@ -15,10 +15,11 @@ use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Line(pub(crate) u32);
 
-/// Lines of a segment, but for blocks that need a longer one of their own: 256 KiB.
-pub(super) const SEGMENT_LINES: usize = 4096;
-/// Segments of one shard: 4 GiB, if no block has a segment of its own.
-const SEGMENTS: usize = 1 << 14;
+/// Line numbers of a segment: 2 MiB, a huge page. Many are shorter, and a block may need a longer one.
+pub(super) const SEGMENT_LINES: usize = 1 << 15;
+/// Segments of one shard: up to 8 GiB.
+const SEGMENTS: usize = 1 << 12;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Where a segment lies.
 struct Segment {
@@ -44,8 +45,28 @@ pub(crate) struct View<'m>(&'m Memory);
 
 fn layout(words: usize) -> Layout {
     let bytes = words * size_of::<AtomicU64>();
-    // A block of two lines never shares its pair of lines, which CPUs fetch together, with another.
-    Layout::from_size_align(bytes, 128).unwrap_or(Layout::new::<AtomicU64>())
+    // Else a block of two lines may share its pair of lines, which CPUs fetch together, with another.
+    let align = if bytes < HUGE_PAGE { 128 } else { HUGE_PAGE };
+    Layout::from_size_align(bytes, align).unwrap_or(Layout::new::<AtomicU64>())
+}
+
+/// Zeroed memory. Walks jump from line to line: on small pages, to find where a line lies takes longer than to fetch it.
+fn allocate(layout: Layout) -> *mut u8 {
+    if layout.align() < HUGE_PAGE {
+        // SAFETY: the layout is not empty: `add` refuses segments without words.
+        return unsafe { alloc_zeroed(layout) };
+    }
+    // SAFETY: as above.
+    let start = unsafe { alloc(layout) };
+    if !start.is_null() {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // Before the memory is touched. A system without huge pages says no, and nothing is lost.
+        // SAFETY: the range is ours, and whole pages; the advice changes no contents.
+        let _ = unsafe { libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        // SAFETY: so many bytes were allocated.
+        unsafe { start.write_bytes(0, layout.size()) };
+    }
+    start
 }
 
 impl Memory {
@@ -74,8 +95,7 @@ impl Memory {
             return false;
         }
         let layout = layout(words);
-        // SAFETY: the layout is not empty; zeroed bytes are valid atomics.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = allocate(layout);
         if start.is_null() {
             handle_alloc_error(layout);
         }
@@ -92,7 +112,7 @@ impl Memory {
         let length = segment.length.swap(0, Ordering::AcqRel) as usize;
         let start = segment.words.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !start.is_null() {
-            // SAFETY: from `alloc_zeroed` with this layout in `add`, and taken out just now; the caller says that nobody looks.
+            // SAFETY: from `allocate` with this layout in `add`, and taken out just now; the caller says that nobody looks.
             unsafe { dealloc(start.cast(), layout(length)) };
         }
     }

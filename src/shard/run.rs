@@ -41,6 +41,9 @@ pub(super) const HOLDER_COUNTS: usize = 7;
 const INLINE_HOLDERS: std::ops::Range<usize> = 8..10;
 const INLINE_DIGESTS: std::ops::Range<usize> = 10..14;
 const INLINE_PAGES: std::ops::Range<usize> = 14..16;
+/// If the spine lies elsewhere: the page of the last branch and the last page, where most walks leave the run. A reader that
+/// finds something else there asks for the wrong line, no more.
+pub(super) const HINT: usize = 14;
 
 /// Beside a table's line: log2 of its places above, places ever used below.
 pub(super) const TABLE_SHIFT: u32 = 27;
@@ -230,8 +233,14 @@ impl<'m> Run<'m> {
         for word in spine.digests[..spine.digests.len().min(pages)].iter().step_by(LINE_WORDS).take(PREFETCH_LINES) {
             prefetch(word);
         }
-        if let Some(page) = spine.page(pages.min(spine.digests.len().saturating_sub(1))) {
-            self.view.prefetch(page);
+        if spine.digests.len() == INLINE_DIGESTS.len() {
+            if let Some(page) = spine.page(pages.min(INLINE_DIGESTS.len() - 1)) {
+                self.view.prefetch(page);
+            }
+        } else {
+            let hint = self.load(HINT);
+            self.view.prefetch(Line(high(hint)));
+            self.view.prefetch(Line(low(hint)));
         }
     }
 

@@ -9,7 +9,7 @@ use super::children::{self, Key};
 use super::locations::Location;
 use super::memory::{Line, View};
 use super::run::{
-    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN, PAGE_BLOCKS, PAGE_WORDS,
+    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN, PAGE_BLOCKS, PAGE_WORDS,
     PARENT, ROOT, RUN_MAX, Run, SPINE, STATE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
 use crate::epoch::Pins;
@@ -133,6 +133,7 @@ impl Runs {
         let page = self.arena.take(PAGE_WORDS)?;
         self.view().words(page, 1).first()?.store(pair(line.0, number as u32), Ordering::Relaxed);
         self.run(line)?.spine().set_page(number, page);
+        self.hint(line);
         Some(())
     }
 
@@ -153,11 +154,20 @@ impl Runs {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         run.store(SPINE, pair(link, room as u32));
+        self.hint(line);
         if high(old_link) > 0 {
             let room = low(old_link) as usize;
             self.arena.unlink(Line(high(old_link)), room + room / 2);
         }
         Some(())
+    }
+
+    /// Says in the header where most walks will leave the run.
+    fn hint(&self, line: Line) {
+        let Some(run) = self.run(line).filter(|run| high(run.load(SPINE)) > 0) else { return };
+        let spine = run.spine();
+        let page = |offset: u32| spine.page(offset as usize / PAGE_BLOCKS).map_or(0, |page| page.0);
+        run.store(HINT, pair(page(run.last_branch()), page(run.state().length)));
     }
 
     fn make_child(&mut self, after: Position, block: LocalHash) -> Option<Line> {
@@ -193,6 +203,7 @@ impl Runs {
         };
         parent.store(CHILD_COUNTS, pair(high(counts) + 1, at_last));
         parent.store(HOLDER_COUNTS, holders & !u64::from(RUN_MAX) | u64::from(last.max(after.offset)));
+        self.hint(after.run);
         true
     }
 

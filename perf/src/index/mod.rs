@@ -164,7 +164,7 @@ pub(crate) fn run(options: &Options) {
 
 fn measure(trace: &Trace, options: &Options) {
     let workers = trace.cfg.workers;
-    let kvtap = Kvtap::new(false);
+    let kvtap = Kvtap::new();
     let chains = Chains::new(workers);
     let (crtc, positional, radix) = (systems::crtc(), systems::positional(), Radix::new());
     let mut subjects: Vec<(&'static str, Box<dyn Subject + '_>)> = vec![

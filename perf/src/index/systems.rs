@@ -11,7 +11,7 @@ use dynamo_kv_router::protocols::{
     KvCacheStoredBlockData, LocalBlockHash, OverlapScores, RouterEvent,
 };
 use kv_index::{ChainBlockMap, ChainIndex, ContentHash, SequenceHash, StoredBlock};
-use kvtap::{Config, Engine, EngineHash, Ingest, LocalHash, Match, Reader, SourceConfig, Wanted, Worker};
+use kvtap::{Config, Engine, EngineHash, Ingest, LocalHash, Reader, SourceConfig, Wanted, Worker};
 
 use super::workload::{Event, Kind, Trace};
 
@@ -293,19 +293,18 @@ impl Ask for ChainsAsker<'_> {
 pub(crate) struct Kvtap {
     pub(crate) engine: Engine,
     ingest: std::sync::Mutex<Ingest>,
-    from_keys: bool,
 }
 
 /// Blocks fed before records are sent: about what an engine's step reports.
 const SENT: usize = 128;
 
 impl Kvtap {
-    pub(crate) fn new(from_keys: bool) -> Self {
+    pub(crate) fn new() -> Self {
         let mut config = Config::default();
         config.shards = 1;
         let engine = Engine::new(config).expect("an engine");
         let ingest = std::sync::Mutex::new(engine.ingest(SourceConfig::new(0)).expect("a source"));
-        Self { engine, ingest, from_keys }
+        Self { engine, ingest }
     }
 
     pub(crate) fn bytes(&self) -> [usize; 2] {
@@ -360,23 +359,22 @@ impl System for Kvtap {
         beside(self, events, ask);
     }
     fn asker(&self) -> KvtapAsker {
-        KvtapAsker { reader: self.engine.reader(), matches: Vec::with_capacity(1024), from_keys: self.from_keys }
+        KvtapAsker(self.engine.reader(), Vec::with_capacity(1024))
     }
 }
 
-pub(crate) struct KvtapAsker {
-    reader: Reader,
-    matches: Vec<Match>,
-    from_keys: bool,
-}
+pub(crate) struct KvtapAsker(Reader, Answer);
 
 impl Ask for KvtapAsker {
     fn ask(&mut self, question: &Question) {
-        let _ = self.from_keys;
-        self.reader.find_wanted_matches(&question.locals, Wanted::default(), &mut self.matches);
+        self.1.clear();
+        let answer = &mut self.1;
+        self.0.for_each_match(&question.locals, Wanted::default(), |found| {
+            answer.push((found.worker.dp_rank, found.depths[0]));
+        });
     }
     fn answer(&mut self) -> Answer {
-        let mut answer: Answer = self.matches.iter().map(|found| (found.worker.dp_rank, found.depths[0])).collect();
+        let mut answer = self.1.clone();
         answer.sort_unstable();
         answer
     }
