@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::placement::Record;
 
@@ -69,25 +69,25 @@ impl Outlet {
 }
 
 impl Inlet {
-    /// The next message; `None` when every outlet is gone.
+    /// The next message; an error when every outlet is gone.
     ///
     /// To wake a thread costs a source more than to fill a batch. So a shard that has caught up looks again after a while
     /// before it asks to be woken: under load sources never wake it, and it finds several batches at once.
-    pub(crate) fn receive(&self) -> Option<Message> {
-        match self.try_receive() {
-            Some(None) => std::thread::sleep(NAP),
-            Some(message) => return message,
-            None => return None,
+    pub(crate) fn receive(&self) -> Result<Message, RecvError> {
+        if let Some(message) = self.try_receive()? {
+            return Ok(message);
         }
-        self.full.recv().ok()
+        #[expect(clippy::disallowed_methods, reason = "nothing waits for it: it lets batches gather")]
+        std::thread::sleep(NAP);
+        self.full.recv()
     }
 
-    /// The next message if there is one already; `None` when every outlet is gone.
-    pub(crate) fn try_receive(&self) -> Option<Option<Message>> {
+    /// The next message if there is one already; an error when every outlet is gone.
+    pub(crate) fn try_receive(&self) -> Result<Option<Message>, RecvError> {
         match self.full.try_recv() {
-            Ok(message) => Some(Some(message)),
-            Err(TryRecvError::Empty) => Some(None),
-            Err(TryRecvError::Disconnected) => None,
+            Ok(message) => Ok(Some(message)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(RecvError),
         }
     }
 

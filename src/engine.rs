@@ -6,9 +6,9 @@ use ahash::RandomState;
 
 use crate::channel::{self, Outlet};
 use crate::config::{Config, ConfigError, Problem, SourceConfig, check, decoder};
+use crate::epoch::Pins;
 use crate::ingest::{Ingest, Ranks};
 use crate::query::Reader;
-use crate::epoch::Pins;
 use crate::shard::{self, Common, Shared};
 use crate::slots::Slots;
 

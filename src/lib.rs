@@ -25,8 +25,11 @@ mod sync;
 mod epoch;
 mod placement;
 mod channel;
+#[expect(clippy::cast_possible_truncation, reason = "packs fields into words and takes them out")]
 mod slots;
+#[expect(clippy::cast_possible_truncation, reason = "packs fields into words and takes them out")]
 mod shard;
+#[expect(clippy::cast_possible_truncation, reason = "prompts and slots are counted in 32 and 16 bits")]
 mod query;
 mod counters;
 mod seen;

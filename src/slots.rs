@@ -62,7 +62,6 @@ impl Slots {
         }
     }
 
-    #[expect(clippy::disallowed_types, reason = "see the import")]
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

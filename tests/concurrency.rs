@@ -142,7 +142,16 @@ impl History {
     fn new(seed: u64, tiers: usize, (hashes, blocks, turns): (usize, usize, usize)) -> Self {
         let engine = engine(1 + usize::try_from(seed % 3).expect("small"), seed);
         let sources = (0..2).map(|worker_id| source(&engine, worker_id)).collect();
-        Self { choices: Choices::new(seed), engine, sources, naive: BTreeMap::new(), tiers, hashes, blocks, turns }
+        Self {
+            choices: Choices::new(seed),
+            engine,
+            sources,
+            naive: BTreeMap::new(),
+            tiers,
+            hashes,
+            blocks,
+            turns,
+        }
     }
 
     fn step(&mut self) {

@@ -1,7 +1,9 @@
 //! Admitted event → records: steps 7–11 of the policy, in one pass over the blocks. Data plane.
 
+#[expect(clippy::cast_possible_truncation, reason = "packs fields into words and takes them out")]
 mod record;
 mod ordinals;
+#[expect(clippy::cast_possible_truncation, reason = "packs fields into words and takes them out")]
 mod names;
 mod chain;
 mod identity;
@@ -220,7 +222,7 @@ impl<S: Sink> Placer<'_, S> {
     /// A block is no longer known, at whichever tiers it was held.
     fn forget(&mut self, block: Link, held: [bool; 4]) {
         let tiers = || Tier::ALL.into_iter().filter(|tier| held[tier.index()]);
-        let last = tiers().last();
+        let last = tiers().next_back();
         for tier in tiers() {
             let op = if Some(tier) == last { Op::Forget } else { Op::Drop };
             self.sink.record(block.shard, Record::new(op, self.slot.lane(tier), block.ordinal, 0));

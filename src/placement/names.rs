@@ -143,7 +143,7 @@ impl Names {
 
     #[inline]
     const fn share(&self, mix: u64) -> usize {
-        (mix as u128 * self.places as u128 >> 64) as usize
+        ((mix as u128 * self.places as u128) >> 64) as usize
     }
 
     /// Where the hash stands, or would.
@@ -295,7 +295,10 @@ mod tests {
         name.set_copies(Tier::Device, 3);
         name.set_copies(Tier::Device, 1);
         assert_eq!(Tier::ALL.map(|tier| name.copies(tier)), [1, 0, 0, 2]);
-        assert_eq!((name.shard(), name.ordinal(), name.check()), (63, Ordinal(u32::MAX), Check::new(u64::MAX)));
+        assert_eq!(
+            (name.shard(), name.ordinal(), name.check()),
+            (63, Ordinal(u32::MAX), Check::new(u64::MAX))
+        );
         assert!(!name.is_salted() && !name.is_ambiguous());
         name.set_salted();
         assert!(name.is_salted() && !name.is_ambiguous());

@@ -90,7 +90,9 @@ impl Memory {
 
     /// Makes segment `number` of so many words, all 0. False if it is out of range, there already, or too long.
     pub(super) fn add(&self, number: usize, words: usize) -> bool {
-        let (Some(segment), Ok(length)) = (self.segments.get(number), u32::try_from(words)) else { return false };
+        let (Some(segment), Ok(length)) = (self.segments.get(number), u32::try_from(words)) else {
+            return false;
+        };
         if length == 0 || segment.length.load(Ordering::Relaxed) != 0 {
             return false;
         }

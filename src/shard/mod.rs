@@ -112,19 +112,17 @@ fn run(inlet: &Inlet, mut writer: Writer) {
     loop {
         let message = if writer.has_sweeps() { inlet.try_receive() } else { inlet.receive().map(Some) };
         match message {
-            Some(Some(Message::Records(batch))) => {
+            Ok(Some(Message::Records(batch))) => {
                 writer.apply(&batch);
                 inlet.recycle(batch);
             }
-            Some(Some(Message::Flush(sign))) => {
+            Ok(Some(Message::Flush(sign))) => {
                 writer.settle();
                 drop(sign);
             }
-            Some(None) => {}
-            None => break,
+            Ok(None) => {}
+            Err(_) => break,
         }
-        if writer.has_sweeps() {
-            writer.sweep();
-        }
+        writer.sweep();
     }
 }

@@ -19,8 +19,8 @@ use super::LINE_WORDS;
 use super::memory::{Line, View};
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
-use crate::prefetch::prefetch;
 use crate::placement::{Lane, Slot};
+use crate::prefetch::prefetch;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Blocks of a page.
@@ -230,7 +230,9 @@ impl<'m> Run<'m> {
         for word in self.holders().iter().step_by(LINE_WORDS).take(PREFETCH_LINES) {
             prefetch(word);
         }
-        for word in spine.digests[..spine.digests.len().min(pages)].iter().step_by(LINE_WORDS).take(PREFETCH_LINES) {
+        for word in
+            spine.digests[..spine.digests.len().min(pages)].iter().step_by(LINE_WORDS).take(PREFETCH_LINES)
+        {
             prefetch(word);
         }
         if spine.digests.len() == INLINE_DIGESTS.len() {
@@ -282,8 +284,7 @@ impl Spine<'_> {
     pub(super) fn set_page(self, number: usize, line: Line) {
         let Some(word) = self.pages.get(number / 2) else { return };
         let both = word.load(Ordering::Relaxed);
-        let both =
-            if number.is_multiple_of(2) { pair(line.0, low(both)) } else { pair(high(both), line.0) };
+        let both = if number.is_multiple_of(2) { pair(line.0, low(both)) } else { pair(high(both), line.0) };
         word.store(both, Ordering::Release);
     }
 }

@@ -9,8 +9,9 @@ use super::children::{self, Key};
 use super::locations::Location;
 use super::memory::{Line, View};
 use super::run::{
-    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN, PAGE_BLOCKS, PAGE_WORDS,
-    PARENT, ROOT, RUN_MAX, Run, SPINE, STATE, TABLE_SHIFT, TABLE_USED, high, low, pair,
+    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN,
+    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, STATE, TABLE_SHIFT, TABLE_USED, high, low,
+    pair,
 };
 use crate::epoch::Pins;
 use crate::hash::page_digest;
@@ -140,11 +141,11 @@ impl Runs {
     /// Gives a run's spine room for so many pages, more or fewer than before.
     fn move_spine(&mut self, line: Line, pages: usize) -> Option<()> {
         // Two page lines to a word.
-        let words = pages.next_multiple_of(2) / 2 * 3;
+        let words = pages.div_ceil(2) * 3;
         let (link, room) = if pages <= INLINE_PAGES {
             (0, 0)
         } else {
-            let room = Arena::room(words) * 2 / 3 & !1;
+            let room = (Arena::room(words) * 2 / 3) & !1;
             (self.arena.take(room + room / 2)?.0, room)
         };
         let run = self.run(line)?;

@@ -204,9 +204,8 @@ impl Writer {
         }
         let Some(run) = self.runs.run(at.run) else { return };
         let holders = run.holders();
-        let covers = |word: &AtomicU64| {
-            holder(word).filter(|holder| holder.lane == lane && holder.covers(at.offset))
-        };
+        let covers =
+            |word: &AtomicU64| holder(word).filter(|holder| holder.lane == lane && holder.covers(at.offset));
         let in_hand = holders.get(self.hand.index).and_then(covers).map(|holder| (self.hand.index, holder));
         let search = || holders.iter().enumerate().find_map(|(index, word)| Some((index, covers(word)?)));
         let Some((index, holder)) = in_hand.or_else(search) else { return };

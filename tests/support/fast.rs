@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use kvtap::wire::Event;
 use kvtap::{
-    Config, DigestHalf, Engine, EngineHash, Ingest, LocalHash, Observer, Placement, PrefixHashes, Prompt, Reader,
-    Reason, SourceConfig, Verdict, Worker,
+    Config, DigestHalf, Engine, EngineHash, Ingest, LocalHash, Observer, Placement, PrefixHashes, Prompt,
+    Reader, Reason, SourceConfig, Verdict, Worker,
 };
 
 use super::oracle::{
@@ -67,8 +67,7 @@ impl Fast {
     }
 
     pub(crate) fn apply(&mut self, sequence: u64, payload: &[u8]) -> Applied {
-        let mut watch =
-            Watch { events: Vec::new(), placements: Vec::new(), prefixes: &mut self.prefixes };
+        let mut watch = Watch { events: Vec::new(), placements: Vec::new(), prefixes: &mut self.prefixes };
         match self.ingest.apply_observed(payload, &mut watch) {
             Ok(applied) => Applied {
                 sequence,

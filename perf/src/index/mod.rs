@@ -33,7 +33,8 @@ pub(crate) struct Options {
 }
 
 /// Prompt lengths in blocks.
-const CLASSES: [(&str, usize); 4] = [("<128", 128), ("128-512", 512), ("512-1024", 1024), (">1024", usize::MAX)];
+const CLASSES: [(&str, usize); 4] =
+    [("<128", 128), ("128-512", 512), ("512-1024", 1024), (">1024", usize::MAX)];
 
 fn class(blocks: usize) -> usize {
     CLASSES.iter().position(|&(_, end)| blocks < end).expect("a class")
@@ -168,11 +169,11 @@ fn measure(trace: &Trace, options: &Options) {
     let chains = Chains::new(workers);
     let (crtc, positional, radix) = (systems::crtc(), systems::positional(), Radix::new());
     let mut subjects: Vec<(&'static str, Box<dyn Subject + '_>)> = vec![
-        ("kvtap", Box::new(Subjected { system: &kvtap, asker: kvtap.asker()})),
-        ("kv-index", Box::new(Subjected { system: &chains, asker: chains.asker()})),
-        ("crtc", Box::new(Subjected { system: &crtc, asker: crtc.asker()})),
-        ("positional", Box::new(Subjected { system: &positional, asker: positional.asker()})),
-        ("radix", Box::new(Subjected { system: &radix, asker: radix.asker()})),
+        ("kvtap", Box::new(Subjected { system: &kvtap, asker: kvtap.asker() })),
+        ("kv-index", Box::new(Subjected { system: &chains, asker: chains.asker() })),
+        ("crtc", Box::new(Subjected { system: &crtc, asker: crtc.asker() })),
+        ("positional", Box::new(Subjected { system: &positional, asker: positional.asker() })),
+        ("radix", Box::new(Subjected { system: &radix, asker: radix.asker() })),
     ];
     let questions: Vec<_> = trace.queries.iter().map(|query| Question::new(&query.locals)).collect();
     let mut rows: Vec<Row> = Vec::new();
@@ -241,8 +242,13 @@ fn print(workers: usize, row: &mut Row, json: bool) {
     let loaded = row.loaded.each_mut().map(|times| quantiles(times));
     if json {
         let by_class = |all: [[f64; 3]; 4]| {
-            let named = |[p50, p99, p999]: [f64; 3]| serde_json::json!({ "p50": p50, "p99": p99, "p999": p999 });
-            CLASSES.iter().zip(all).map(|(&(name, _), each)| (name.to_owned(), named(each))).collect::<serde_json::Map<_, _>>()
+            let named =
+                |[p50, p99, p999]: [f64; 3]| serde_json::json!({ "p50": p50, "p99": p99, "p999": p999 });
+            CLASSES
+                .iter()
+                .zip(all)
+                .map(|(&(name, _), each)| (name.to_owned(), named(each)))
+                .collect::<serde_json::Map<_, _>>()
         };
         println!(
             "{}",
@@ -262,7 +268,14 @@ fn print(workers: usize, row: &mut Row, json: bool) {
         let [quiet, loaded] = [quiet[at], loaded[at]];
         println!(
             "    {name:<9} quiet {:>6.2} {:>6.2} {:>7.2}   loaded {:>6.2} {:>7.2} {:>8.2}  ({} and {} samples)",
-            quiet[0], quiet[1], quiet[2], loaded[0], loaded[1], loaded[2], row.quiet[at].len(), row.loaded[at].len()
+            quiet[0],
+            quiet[1],
+            quiet[2],
+            loaded[0],
+            loaded[1],
+            loaded[2],
+            row.quiet[at].len(),
+            row.loaded[at].len()
         );
     }
 }

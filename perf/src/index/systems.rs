@@ -277,7 +277,12 @@ impl Ask for ChainsAsker<'_> {
     fn ask(&mut self, question: &Question) {
         self.1.clear();
         let answer = &mut self.1;
-        self.0.index.score_into(&question.raw, |&local| local, false, |worker, depth| answer.push((worker, depth as u32)));
+        self.0.index.score_into(
+            &question.raw,
+            |&local| local,
+            false,
+            |worker, depth| answer.push((worker, depth as u32)),
+        );
     }
     fn answer(&mut self) -> Answer {
         let places = self.1.iter().map(|&(worker, depth)| {

@@ -260,7 +260,10 @@ pub fn generate(cfg: Cfg) -> Trace {
         let b0 = ws[wi].held.len();
         let e0 = g.evs.len();
         turn(&mut g, &mut ws[wi], wi, ci, &convs, reply, &cfg);
-        stored += g.evs[e0..].iter().map(|e| if e.kind == Kind::Remove { 0 } else { e.len as usize }).sum::<usize>();
+        stored += g.evs[e0..]
+            .iter()
+            .map(|e| if e.kind == Kind::Remove { 0 } else { e.len as usize })
+            .sum::<usize>();
         if b0 < cfg.capacity && ws[wi].held.len() >= cfg.capacity {
             full += 1;
         }

@@ -168,11 +168,9 @@ impl PlacementLine {
                 local_hash: local_hash.map(|hash| Hash(hash.0)),
                 ..line("store")
             },
-            Placement::Remove { tier, engine_hash } => Self {
-                tier: Some(tier.label()),
-                engine_hash: Some(Hash(engine_hash.0)),
-                ..line("remove")
-            },
+            Placement::Remove { tier, engine_hash } => {
+                Self { tier: Some(tier.label()), engine_hash: Some(Hash(engine_hash.0)), ..line("remove") }
+            }
             Placement::Clear => line("clear"),
             _ => return None,
         })
