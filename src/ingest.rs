@@ -122,6 +122,21 @@ impl Ingest {
         Ok(applied)
     }
 
+    /// Forgets what the engine held and announced: its blocks on every rank, its groups' kinds, its block size. For an
+    /// engine that has restarted; what was counted stays.
+    pub fn restart(&mut self) {
+        for rank in &mut self.ranks.known {
+            rank.policy = Policy::new(self.config.block_size);
+            rank.chain = Chain::new(self.config.copies == Copies::Set, &self.ranks.hasher);
+            self.outbox.push(Record {
+                prefix_hash: PrefixHash(0),
+                lane: rank.slot.lane(Tier::Device),
+                op: Op::Clear,
+            });
+        }
+        self.outbox.send_all();
+    }
+
     /// Returns when everything applied before is visible to every reader.
     pub fn flush(&mut self) {
         // `apply` leaves nothing unsent.

@@ -16,6 +16,7 @@
 mod ids;
 mod hash;
 mod frames;
+mod sequence;
 pub mod wire;
 mod policy;
 mod judge;
@@ -32,6 +33,8 @@ mod normalizer;
 mod ingest;
 mod engine;
 pub mod kvcap;
+#[cfg(feature = "zmq")]
+pub mod source;
 
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;
@@ -43,6 +46,7 @@ pub use normalizer::{Normalizer, StoredBlocks, Visitor};
 pub use observe::{Applied, Observer, Placement, Verdict};
 pub use policy::{Reason, Scope};
 pub use query::{Match, Prompt, Reader};
+pub use sequence::{Live, Replayed, Sequence, SequenceCounts};
 pub use wire::{DigestHalf, SimdLevel};
 
 /// The README's example is a test.
