@@ -78,7 +78,7 @@ impl Listeners {
         let subscriber = remote.hub.subscribe(&options)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Before it connects, so that no change is missed.
-        let monitor = remote.hub.monitor(&subscriber, number);
+        let monitor = remote.hub.monitor(&subscriber, number)?;
         subscriber.connect(&options.endpoint)?;
         let worker = Worker { worker_id: options.ingest.worker_id, dp_rank: options.ingest.dp_rank };
         let board = Arc::new(Board::new(Status::new(options.endpoint.clone(), worker)));
@@ -213,7 +213,7 @@ impl Listener {
             }
             let now = Instant::now();
             for source in self.sources.values_mut() {
-                if source.monitor().is_some() && ready.next() == Some(true) {
+                if ready.next() == Some(true) {
                     source.read_monitor();
                 }
                 if ready.next() == Some(true) {
@@ -229,10 +229,8 @@ impl Listener {
 
     /// Waits for a command, a message, a reply or a connection.
     fn poll(&mut self, timeout: Option<Duration>) {
-        let sources = self.sources.values().flat_map(|source| {
-            let monitor = source.monitor().map(|monitor| monitor as &dyn Pollable);
-            monitor.into_iter().chain([source.input()])
-        });
+        let sources =
+            self.sources.values().flat_map(|source| [source.monitor() as &dyn Pollable, source.input()]);
         let items = std::iter::once(&self.wakeups as &dyn Pollable).chain(sources);
         poll(items, &mut self.ready, timeout);
     }

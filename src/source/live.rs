@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::options::{SourceError, SourceOptions};
-use super::socket::{Frames, Hub, Monitor, Pollable, Requester, Subscriber};
+use super::options::{SourceError, SourceOptions, binds};
+use super::socket::{Change, Frames, Hub, Monitor, Pollable, Requester, Subscriber};
 use super::status::{Board, Report, State};
 use super::stream::{Rest, Stream};
 use crate::{Message, ReplayReply};
@@ -17,6 +17,8 @@ const REPLAY_TIME_MAX: Duration = Duration::from_secs(60);
 /// A replay socket that said nothing is left alone for so long, then twice as long.
 const SILENCE_BACK_OFF: Duration = Duration::from_secs(5);
 const SILENCE_BACK_OFF_MAX: Duration = Duration::from_secs(60);
+/// After a lost connection libzmq says at once that it tries again, or never will.
+const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 /// SGLang's scheduler load, if somebody points it at the same socket: not ours.
 const LOAD_TOPIC: &[u8] = b"load";
 
@@ -24,7 +26,7 @@ const LOAD_TOPIC: &[u8] = b"load";
 pub(super) struct LiveSource {
     options: SourceOptions,
     subscriber: Subscriber,
-    monitor: Option<Monitor>,
+    monitor: Monitor,
     stream: Stream,
     board: Arc<Board>,
     frames: Frames,
@@ -61,6 +63,8 @@ struct Link {
     connects: u64,
     disconnects: u64,
     heard: bool,
+    /// When to connect anew unless libzmq does.
+    reconnect_at: Option<Instant>,
     bad_messages: u64,
     foreign_messages: u64,
 }
@@ -69,7 +73,7 @@ impl LiveSource {
     pub(super) fn new(
         options: SourceOptions,
         subscriber: Subscriber,
-        monitor: Option<Monitor>,
+        monitor: Monitor,
         stream: Stream,
         board: Arc<Board>,
     ) -> Self {
@@ -93,13 +97,14 @@ impl LiveSource {
         self.replay.as_ref().map_or(&self.subscriber as &dyn Pollable, |replay| &replay.requester)
     }
 
-    pub(super) const fn monitor(&self) -> Option<&Monitor> {
-        self.monitor.as_ref()
+    pub(super) const fn monitor(&self) -> &Monitor {
+        &self.monitor
     }
 
     /// When to look at it even if nothing comes.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.replay.as_ref().map(|replay| replay.silent_at.min(replay.over_at))
+        let replay = self.replay.as_ref().map(|replay| replay.silent_at.min(replay.over_at));
+        replay.into_iter().chain(self.link.reconnect_at).min()
     }
 
     /// Reads a burst from where `input` points.
@@ -222,8 +227,18 @@ impl LiveSource {
         }
     }
 
-    /// Ends a replay whose time is over.
+    /// Does what has been due.
     pub(super) fn tick(&mut self, hub: &Hub, now: Instant) {
+        if self.link.reconnect_at.is_some_and(|at| now >= at) {
+            self.link.reconnect_at = None;
+            if let Err(error) = self.subscriber.reconnect(&self.options.endpoint) {
+                self.stream.fail(error.to_string());
+            }
+        }
+        self.end_silent_replay(hub, now);
+    }
+
+    fn end_silent_replay(&mut self, hub: &Hub, now: Instant) {
         let Some(replay) = &self.replay else { return };
         if now < replay.silent_at.min(replay.over_at) {
             return;
@@ -240,24 +255,38 @@ impl LiveSource {
 
     /// Notes connections made and lost.
     pub(super) fn read_monitor(&mut self) {
-        while let Some(connected) = self.monitor.as_ref().and_then(Monitor::next) {
-            if connected {
-                self.link.connects += 1;
-                self.link.connections += 1;
-                // Another publisher may answer.
-                self.silence = Silence::default();
-                self.stream.journal().info(format_args!("connected"));
-            } else {
-                self.link.disconnects += 1;
-                self.link.connections = self.link.connections.saturating_sub(1);
-                self.link.heard = false;
-                if self.options.topic.is_empty() {
-                    self.topic = None;
+        while let Some(change) = self.monitor.next() {
+            match change {
+                Change::Connected => {
+                    self.link.connects += 1;
+                    self.link.connections += 1;
+                    self.link.reconnect_at = None;
+                    // Another publisher may answer.
+                    self.silence = Silence::default();
+                    self.stream.journal().info(format_args!("connected"));
                 }
-                self.stream.journal().warn(format_args!("connection lost"));
+                Change::Lost => self.lost(),
+                Change::Retrying => self.link.reconnect_at = None,
             }
         }
         self.post();
+    }
+
+    fn lost(&mut self) {
+        if !binds(&self.options.endpoint) {
+            self.link.reconnect_at = Some(Instant::now() + RECONNECT_AFTER);
+        }
+        if self.link.connections == 0 {
+            self.stream.fail("whoever is at the endpoint does not speak ZeroMQ's protocol".to_owned());
+            return;
+        }
+        self.link.connections -= 1;
+        self.link.disconnects += 1;
+        self.link.heard = false;
+        if self.options.topic.is_empty() {
+            self.topic = None;
+        }
+        self.stream.journal().warn(format_args!("connection lost"));
     }
 
     fn state(&self) -> State {

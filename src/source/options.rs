@@ -76,6 +76,11 @@ fn endpoint_of_rank(endpoint: &str, rank: u32) -> Result<String, SourceError> {
     moved.ok_or_else(|| Problem::Rank(endpoint.to_owned(), rank).into())
 }
 
+/// Whether publishers connect to us there.
+pub(super) fn binds(endpoint: &str) -> bool {
+    endpoint.starts_with("tcp://*:")
+}
+
 pub(super) fn check_endpoint(endpoint: &str) -> Result<(), SourceError> {
     let known = match endpoint.split_once("://") {
         Some(("tcp", address)) => address

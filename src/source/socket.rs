@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::options::{Problem, SourceError, SourceOptions, check_endpoint};
+use super::options::{Problem, SourceError, SourceOptions, binds, check_endpoint};
 use crate::{FrameError, Message, ReplayReply};
 
 /// The longest message any shape has, and one more to see that it is longer.
@@ -26,6 +26,7 @@ const REPLIES_MAX: i32 = 20_000;
 const WAKE_ENDPOINT: &str = "inproc://wake";
 const HANDSHAKE_SUCCEEDED: u16 = 0x1000;
 const DISCONNECTED: u16 = 0x0200;
+const CONNECT_RETRIED: u16 = 0x0004;
 
 /// Sockets that can be polled together, and their I/O thread.
 pub(super) struct Hub(zmq::Context);
@@ -50,6 +51,17 @@ pub struct Requester {
 
 /// Tells when a subscriber's connection comes and goes.
 pub(super) struct Monitor(zmq::Socket);
+
+/// What happens to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A publisher is there, and speaks the protocol.
+    Connected,
+    /// It is gone, or never spoke it.
+    Lost,
+    /// libzmq will try again by itself. It does not after an error in the protocol, such as a frame that is too long.
+    Retrying,
+}
 
 /// Ends a poll from another thread.
 pub(super) struct Waker(zmq::Socket);
@@ -81,14 +93,18 @@ impl Hub {
         Ok(Subscriber { socket })
     }
 
-    /// Watches a subscriber that is not yet connected. `None` if the process has no room for it, which only costs knowing.
-    pub(super) fn monitor(&self, subscriber: &Subscriber, number: u64) -> Option<Monitor> {
+    /// Watches a subscriber that is not yet connected.
+    pub(super) fn monitor(&self, subscriber: &Subscriber, number: u64) -> Result<Monitor, SourceError> {
         let name = format!("inproc://monitor-{number}");
-        subscriber.socket.monitor(&name, i32::from(HANDSHAKE_SUCCEEDED | DISCONNECTED)).ok()?;
-        let socket = self.0.socket(zmq::PAIR).ok()?;
-        socket.set_linger(0).ok()?;
-        socket.connect(&name).ok()?;
-        Some(Monitor(socket))
+        let events = HANDSHAKE_SUCCEEDED | DISCONNECTED | CONNECT_RETRIED;
+        let open = || {
+            subscriber.socket.monitor(&name, i32::from(events))?;
+            let socket = self.0.socket(zmq::PAIR)?;
+            socket.set_linger(0)?;
+            socket.connect(&name)?;
+            Ok(Monitor(socket))
+        };
+        open().map_err(|error| failure("a socket", error))
     }
 
     /// Asks for all batches from a number on.
@@ -156,12 +172,15 @@ impl Subscriber {
 
     /// Connects; or binds, where publishers are to connect.
     pub(super) fn connect(&self, endpoint: &str) -> Result<(), SourceError> {
-        let done = if endpoint.starts_with("tcp://*:") {
-            self.socket.bind(endpoint)
-        } else {
-            self.socket.connect(endpoint)
-        };
+        let done = if binds(endpoint) { self.socket.bind(endpoint) } else { self.socket.connect(endpoint) };
         done.map_err(|error| failure(endpoint, error))
+    }
+
+    /// Connects anew, where libzmq has given up.
+    pub(super) fn reconnect(&self, endpoint: &str) -> Result<(), SourceError> {
+        // Fails if libzmq has forgotten the endpoint; if it has not, there would be two connections.
+        let _ = self.socket.disconnect(endpoint);
+        self.socket.connect(endpoint).map_err(|error| failure(endpoint, error))
     }
 
     /// The next message if there is one. Says whether there was.
@@ -239,15 +258,16 @@ fn milliseconds(timeout: Duration) -> i64 {
 }
 
 impl Monitor {
-    /// The next change: whether a publisher is connected now.
-    pub(super) fn next(&self) -> Option<bool> {
+    /// The next change, if there is one.
+    pub(super) fn next(&self) -> Option<Change> {
         let mut frames = Frames::new();
         while receive(&self.0, &mut frames).ok()? {
             // Event number and value, then the address.
             let event = frames.messages[0].0.first_chunk().map(|&bytes| u16::from_ne_bytes(bytes));
             match event {
-                Some(HANDSHAKE_SUCCEEDED) => return Some(true),
-                Some(DISCONNECTED) => return Some(false),
+                Some(HANDSHAKE_SUCCEEDED) => return Some(Change::Connected),
+                Some(DISCONNECTED) => return Some(Change::Lost),
+                Some(CONNECT_RETRIED) => return Some(Change::Retrying),
                 _ => {}
             }
         }

@@ -62,7 +62,44 @@ fn a_message_longer_than_allowed_does_not_reach_memory() {
     bench.publisher.send(1, &[0xc0; 4000]);
     // libzmq drops the connection, and makes it again.
     bench.until(|status| status.disconnects == 1 && status.connects == 2);
+    // The second connection, and the third.
     bench.publisher.wait_for_subscriber();
+    bench.publisher.wait_for_subscriber();
+    bench.send([2]);
+    bench.until_cursor(2);
+    assert_eq!(bench.source.status().sequence.lost_batches, 1);
+}
+
+#[test]
+fn whoever_does_not_speak_the_protocol_is_tried_again() {
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", stranger.local_addr().unwrap());
+    let engine = kvtap::Engine::new(kvtap::Config::default()).unwrap();
+    let listeners = kvtap::source::Listeners::start(1).unwrap();
+    let source = listeners.add(&engine, SourceOptions::new(endpoint.clone(), 7)).unwrap();
+    let (mut connection, _) = stranger.accept().unwrap();
+    std::io::Write::write_all(&mut connection, b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    drop((stranger, connection));
+    assert!(source.wait(crate::bench::PATIENCE, |status| status.last_error.is_some()));
+    assert_eq!(source.status().state.label(), "connecting");
+    let publisher = Publisher::bind(&endpoint, &ipc());
+    publisher.wait_for_subscriber();
+    assert!(source.wait(crate::bench::PATIENCE, |status| status.connects == 1));
+}
+
+#[test]
+fn publishers_may_connect_to_us() {
+    let engine = kvtap::Engine::new(kvtap::Config::default()).unwrap();
+    let listeners = kvtap::source::Listeners::start(1).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut options = SourceOptions::new(format!("tcp://*:{port}"), 7);
+    options.ingest = crate::bench::config();
+    let source = listeners.add(&engine, options).unwrap();
+    let publisher = Publisher::connect(&format!("tcp://127.0.0.1:{port}"));
+    publisher.wait_for_subscriber();
+    publisher.send(0, &life(0, 0));
+    assert!(source.wait(crate::bench::PATIENCE, |status| status.cursor == Some(0)));
 }
 
 #[test]

@@ -48,7 +48,12 @@ impl Publisher {
         let open = |kind, endpoint: &str| {
             let socket = context.socket(kind).unwrap();
             socket.set_linger(0).unwrap();
-            socket.set_sndhwm(queue).unwrap();
+            if kind == zmq::XPUB {
+                // As the engines, which leave the ROUTER at its default of 1,000.
+                socket.set_sndhwm(queue).unwrap();
+                // Every subscription is told, also one that somebody else has.
+                socket.set_xpub_verbose(true).unwrap();
+            }
             socket.set_rcvtimeo(PATIENCE_MS).unwrap();
             socket.bind(endpoint).unwrap();
             let endpoint = socket.get_last_endpoint().unwrap().unwrap();
@@ -57,6 +62,13 @@ impl Publisher {
         let (live, endpoint) = open(zmq::XPUB, endpoint);
         let (replay, replay_endpoint) = open(zmq::ROUTER, replay_endpoint);
         Self { live, replay, endpoint, replay_endpoint, topic: "kv-events", shape: Shape::Four }
+    }
+
+    /// One that connects to a subscriber which binds; without a replay.
+    pub(crate) fn connect(endpoint: &str) -> Self {
+        let publisher = Self::bind(&ipc(), &ipc());
+        publisher.live.connect(endpoint).unwrap();
+        publisher
     }
 
     /// Waits until somebody subscribes.
