@@ -131,7 +131,7 @@ impl Source {
     }
 
     /// Stops following it and sums up: batches of an open gap are lost. Its blocks have left the index when this returns,
-    /// but the report still tells of them.
+    /// but the report still tells of them, and of the state it was in.
     #[must_use]
     pub fn stop(self) -> Option<Report> {
         self.remove()
@@ -224,6 +224,7 @@ impl Listener {
         }
         for source in self.sources.values_mut() {
             source.finish();
+            source.leave();
         }
     }
 
@@ -252,6 +253,7 @@ impl Listener {
                     if let Some(mut source) = self.sources.remove(&number) {
                         source.finish();
                         let report = source.report();
+                        source.leave();
                         drop(source);
                         drop(answer.send(report));
                     }

