@@ -12,6 +12,8 @@ use crate::{Message, ReplayReply};
 
 /// Messages read of one source before the others have their turn.
 const BURST: usize = 256;
+/// A replay that may have been cut is asked again after so little silence: its end will not come.
+const CUT_TIMEOUT: Duration = Duration::from_millis(300);
 /// However much a replay still brings: live messages have waited long enough.
 const REPLAY_TIME_MAX: Duration = Duration::from_secs(60);
 /// A replay socket that said nothing is left alone for so long, then twice as long.
@@ -202,7 +204,9 @@ impl LiveSource {
         let cursor = self.stream.cursor();
         if replay.cursor != cursor {
             replay.cursor = cursor;
-            replay.silent_at = Instant::now() + self.options.replay_timeout;
+            let timeout = self.options.replay_timeout;
+            let timeout = if self.stream.may_be_cut() { timeout.min(CUT_TIMEOUT) } else { timeout };
+            replay.silent_at = Instant::now() + timeout;
         }
         self.go_on(hub, rest);
         Ok(true)
@@ -247,8 +251,11 @@ impl LiveSource {
             let back_off = (self.silence.back_off * 2).clamp(SILENCE_BACK_OFF, SILENCE_BACK_OFF_MAX);
             self.silence = Silence { until: Some(now + back_off), back_off };
         }
-        self.stream.fail("the replay is given up: nothing new for too long".to_owned());
-        let rest = self.stream.end_replay();
+        let is_over = now >= replay.over_at;
+        let rest = if is_over { Rest::Done } else { self.stream.end_replay() };
+        if rest == Rest::Done {
+            self.stream.fail("the replay is given up: nothing new for too long".to_owned());
+        }
         self.go_on(hub, rest);
         self.post();
     }

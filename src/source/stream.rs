@@ -138,6 +138,10 @@ impl Stream {
         ));
     }
 
+    pub(super) fn may_be_cut(&self) -> bool {
+        self.sequence.may_be_cut()
+    }
+
     pub(super) const fn cursor(&self) -> Option<u64> {
         self.sequence.cursor()
     }

@@ -69,6 +69,29 @@ fn what_a_full_queue_drops_is_replayed() {
     }
 }
 
+/// An engine sends all it has kept at once; its ROUTER drops what does not fit, and the end with it.
+#[test]
+fn a_replay_that_overflows_its_own_socket_is_asked_until_it_is_whole() {
+    let bench = Bench::new(TCP, TCP);
+    let filler = "x".repeat(20_000);
+    let last = 6000;
+    let kept: Vec<(u64, Vec<u8>)> = (0..=last)
+        .map(|sequence| {
+            (sequence, payload(0, 1.0, [crate::bench::block(0, sequence).set("filler", filler.as_str())]))
+        })
+        .collect();
+    bench.publisher.send(last, &kept.last().unwrap().1);
+    let mut asked = 0;
+    while bench.source.status().cursor != Some(last) {
+        asked += u64::from(bench.publisher.answer_if_asked(&kept));
+    }
+    let report = bench.report();
+    assert_eq!((report.status.sequence.lost_batches, report.status.sequence.skipped_sequences), (0, 0));
+    assert_eq!((report.status.sequence.replayed_batches, report.entries as u64), (last, last + 1));
+    // Not a condition of the test: on a machine that is fast enough once will do.
+    println!("asked {asked} times");
+}
+
 fn model(all: &[(u64, Vec<u8>)]) -> u64 {
     let engine = kvtap::Engine::new(kvtap::Config::default()).unwrap();
     let mut config = crate::bench::config();
