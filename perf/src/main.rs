@@ -6,6 +6,7 @@ mod decode;
 mod instructions;
 mod machine;
 mod peers;
+mod receive;
 mod report;
 mod rounds;
 #[path = "../../benches/support/mod.rs"]
@@ -29,6 +30,8 @@ struct Arguments {
 enum Command {
     /// Payload bytes to records: every system over the same named cases.
     Decode(decode::Options),
+    /// One listener over ipc, beside a bare receive loop.
+    Receive(receive::Options),
     /// Counts instructions and compares them with the baseline.
     Instructions(instructions::Options),
 }
@@ -37,6 +40,10 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Decode(options) => {
             decode::run(&options);
+            ExitCode::SUCCESS
+        }
+        Command::Receive(options) => {
+            receive::run(&options);
             ExitCode::SUCCESS
         }
         Command::Instructions(options) => instructions::run(&options),
