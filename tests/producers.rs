@@ -65,6 +65,7 @@ impl Drop for Producer {
 }
 
 /// Python and the module, or `None` where there is no Python at all.
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 fn prepare(producer: &str) -> Option<[PathBuf; 2]> {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {

@@ -31,7 +31,7 @@ fn replay(sequence: &mut Sequence, numbers: &[u64]) -> Vec<u64> {
             }
             Replayed::Skip => {}
             Replayed::Done => return applied,
-            other => panic!("{other:?} at {number}"),
+            other @ (Replayed::AskAgain | Replayed::Restart) => panic!("{other:?} at {number}"),
         }
     }
     assert!(!sequence.end_replay());

@@ -81,11 +81,13 @@ impl Findings {
     ) -> Self {
         let counters = ingest.counters();
         let counts = sequence.counts();
-        let encodings = ingest.shapes().map(|(shape, events)| Encoding {
-            form: producers::form(shape),
-            events,
-            sent_by: producers::names(&producers::releases(shape)),
-        });
+        let mut encodings: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for (shape, events) in ingest.shapes() {
+            let row = (producers::form(shape), producers::names(&producers::releases(shape)));
+            *encodings.entry(row).or_default() += events;
+        }
+        let encodings =
+            encodings.into_iter().map(|((form, sent_by), events)| Encoding { form, events, sent_by });
         let mut ranks: Vec<u32> = ingest.workers().map(|worker| worker.dp_rank).collect();
         ranks.sort_unstable();
         let mut found = Self {
@@ -171,7 +173,19 @@ impl Findings {
                     .to_owned(),
             );
         }
-        for &(reason, count) in &self.filtered.0 {
+        let (late, other): (Vec<_>, Vec<_>) = self.filtered.0.iter().partition(|(reason, _)| {
+            let is_late =
+                matches!(reason, Reason::UnknownParent | Reason::UnknownBlock | Reason::UnlearnedGroupIdx);
+            is_late && self.first_sequence.is_some_and(|first| first > 0)
+        });
+        if !late.is_empty() {
+            let labels: Vec<_> = late.iter().map(|(reason, _)| reason.label()).collect();
+            advice.push(format!(
+                "{} come of listening late, as the doctor did; a source with a replay has seen what was before.",
+                labels.join(", "),
+            ));
+        }
+        for (reason, count) in other {
             // These are explained by what is told above, or are as it should be.
             if !matches!(
                 reason,
