@@ -4,7 +4,7 @@ use kvtap::source::SourceOptions;
 
 use crate::bench::{Bench, PATIENCE, payload};
 use crate::support::publisher::{Publisher, TCP, ipc};
-use crate::support::source::{Event, hash_list, token_list};
+use crate::support::source::{BLOCK_SIZE, Event, hash_list, token_list};
 
 /// Of which the index makes more work than the sockets.
 const BLOCKS: u64 = 4000;
@@ -22,23 +22,24 @@ fn heavy(sequence: u64, blocks: u64) -> Vec<u8> {
     payload(0, 1.0, [store])
 }
 
-fn bench(endpoint: &str) -> Bench {
+/// With short queues, and the patience to wait for every replay.
+fn bench(endpoint: &str, block_size: u32) -> Bench {
     let publisher = Publisher::bind_with_queue(endpoint, &ipc(), 4);
     let mut options = SourceOptions::new(publisher.endpoint.clone(), 7);
     options.replay = Some(publisher.replay_endpoint.clone());
     options.receive_queue = 4;
     let mut bench = Bench::with(publisher, options);
-    bench.options.ingest.block_size = 1;
+    bench.options.ingest.block_size = block_size;
     bench.options.replay_timeout = PATIENCE;
     bench.source = bench.listeners.add(&bench.engine, bench.options.clone()).unwrap();
-    bench.until(|status| status.connects == 1);
+    bench.publisher.wait_for_subscriber();
     bench
 }
 
 #[test]
 fn what_a_full_queue_drops_is_replayed() {
     for endpoint in [TCP.to_owned(), ipc()] {
-        let bench = bench(&endpoint);
+        let bench = bench(&endpoint, 1);
         let kept: Vec<(u64, Vec<u8>)> =
             (0..BATCHES).map(|sequence| (sequence, heavy(sequence, BLOCKS))).collect();
         for (sequence, payload) in &kept {
@@ -72,9 +73,9 @@ fn what_a_full_queue_drops_is_replayed() {
 /// An engine sends all it has kept at once; its ROUTER drops what does not fit, and the end with it.
 #[test]
 fn a_replay_that_overflows_its_own_socket_is_asked_until_it_is_whole() {
-    let bench = Bench::new(TCP, TCP);
-    let filler = "x".repeat(20_000);
-    let last = 6000;
+    let bench = bench(TCP, BLOCK_SIZE);
+    let filler = "x".repeat(10_000);
+    let last = 5000;
     let kept: Vec<(u64, Vec<u8>)> = (0..=last)
         .map(|sequence| {
             (sequence, payload(0, 1.0, [crate::bench::block(0, sequence).set("filler", filler.as_str())]))
