@@ -135,6 +135,17 @@ impl Ingest {
         Ok(applied)
     }
 
+    /// Forgets what the engine held and announced: its blocks on every rank, its groups' kinds, its block size. For an
+    /// engine that has restarted; what was counted stays.
+    pub fn restart(&mut self) {
+        for rank in &mut self.ranks.known {
+            rank.policy = Policy::new(self.config.block_size);
+            rank.chain.clear();
+            rank.slot = self.outbox.replace(rank.slot, rank.worker);
+        }
+        self.outbox.send_all();
+    }
+
     /// Returns when everything applied before is visible to every reader.
     pub fn flush(&mut self) {
         // `apply` leaves nothing unsent.
@@ -300,16 +311,7 @@ impl<O: Observer> Sink for Outward<'_, O> {
     }
 
     fn clear(&mut self, slot: Slot) -> Slot {
-        self.outbox.sweep(slot);
-        loop {
-            if let Some(slot) = self.outbox.slots.take(self.worker) {
-                return slot;
-            }
-            // Clears come faster than shards sweep: as full a channel as any.
-            self.outbox.back_pressure += 1;
-            self.outbox.send_all();
-            self.outbox.wait();
-        }
+        self.outbox.replace(slot, self.worker)
     }
 
     #[inline]
@@ -348,6 +350,20 @@ impl Outbox {
         self.slots.hide(slot);
         let record = Record::new(Op::Sweep, slot.lane(Tier::Device), Ordinal::NONE, 0);
         (0..self.batches.len()).for_each(|shard| self.push(shard, record));
+    }
+
+    /// Drops every block of a slot. Gives the one in which the worker goes on.
+    fn replace(&mut self, slot: Slot, worker: Worker) -> Slot {
+        self.sweep(slot);
+        loop {
+            if let Some(slot) = self.slots.take(worker) {
+                return slot;
+            }
+            // Clears come faster than shards sweep: as full a channel as any.
+            self.back_pressure += 1;
+            self.send_all();
+            self.wait();
+        }
     }
 
     fn send(&mut self, shard: usize) {

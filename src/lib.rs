@@ -16,6 +16,7 @@
 mod ids;
 mod hash;
 mod frames;
+mod sequence;
 pub mod wire;
 mod policy;
 mod judge;
@@ -42,6 +43,8 @@ mod ingest;
 mod feed;
 mod engine;
 pub mod kvcap;
+#[cfg(feature = "zmq")]
+pub mod source;
 
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;
@@ -54,6 +57,7 @@ pub use observe::{Applied, Observer, Placement, Verdict};
 pub use policy::{Reason, Scope};
 pub use prefixes::PrefixHashes;
 pub use query::{Match, Prompt, Reader, Wanted};
+pub use sequence::{Live, Replayed, Sequence, SequenceCounts};
 pub use wire::{DigestHalf, SimdLevel};
 
 /// The README's example is a test.

@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("hash", &["ids"]),
     ("frames", &["ids"]),
+    ("sequence", &[]),
     ("kvcap", &["ids"]),
     ("wire", &["ids"]),
     ("policy", &["ids", "hash", "wire"]),
@@ -47,6 +48,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine", &["channel", "shard", "slots", "query", "config", "ingest"]),
+    // As an embedder: the public interface.
+    ("source", &["wire"]),
 ];
 
 /// Directories in which `unsafe` may stand; each says why on its `mod` line.
@@ -142,6 +145,13 @@ fn unsafe_stands_only_in_its_rooms() {
             code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl")
         });
         assert!(allowed || !has, "{}", path.display());
+    }
+}
+
+#[test]
+fn the_transport_is_known_in_one_file() {
+    for (path, text) in sources("src").into_iter().filter(|(path, _)| !path.starts_with("src/mock")) {
+        assert!(path.ends_with("source/socket.rs") || !text.contains("zmq::"), "{}", path.display());
     }
 }
 

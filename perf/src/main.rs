@@ -7,6 +7,7 @@ mod index;
 mod instructions;
 mod machine;
 mod peers;
+mod receive;
 mod report;
 mod rounds;
 #[path = "../../benches/support/mod.rs"]
@@ -32,6 +33,8 @@ enum Command {
     Decode(decode::Options),
     /// The index alone: memory, ingest, queries quiet and under ingest, against other indexes.
     Index(index::Options),
+    /// One listener over ipc, beside a bare receive loop.
+    Receive(receive::Options),
     /// Counts instructions and compares them with the baseline.
     Instructions(instructions::Options),
 }
@@ -44,6 +47,10 @@ fn main() -> ExitCode {
         }
         Command::Index(options) => {
             index::run(&options);
+            ExitCode::SUCCESS
+        }
+        Command::Receive(options) => {
+            receive::run(&options);
             ExitCode::SUCCESS
         }
         Command::Instructions(options) => instructions::run(&options),

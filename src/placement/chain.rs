@@ -211,7 +211,7 @@ impl Chain {
     }
 
     /// Forgets everything, and gives the memory back.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::new(self.as_set, self.ordinals.len(), &self.hasher);
     }
 

@@ -9,4 +9,6 @@ pub(crate) mod kvcap;
 pub(crate) mod mutate;
 pub(crate) mod oracle;
 pub(crate) mod pack;
+#[cfg(feature = "zmq")]
+pub(crate) mod publisher;
 pub(crate) mod source;

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Parser, Subcommand, ValueEnum, value_parser};
 use kvtap::{Copies, DigestHalf, SourceConfig};
 
+#[cfg(feature = "zmq")]
+use crate::live::{CaptureArgs, DoctorArgs, ServeArgs};
+
 #[derive(Debug, Parser)]
 #[command(name = "kvtap", version, about)]
 pub(crate) struct Args {
@@ -22,6 +25,15 @@ pub(crate) enum Command {
     Placements(PlacementsArgs),
     /// Replay captures, then tell which worker holds how much of each prompt
     Query(QueryArgs),
+    /// Follow running engines; sum up at the end
+    #[cfg(feature = "zmq")]
+    Serve(ServeArgs),
+    /// Record what a running engine publishes
+    #[cfg(feature = "zmq")]
+    Capture(CaptureArgs),
+    /// Tell what a running engine publishes, and what a router would make of it
+    #[cfg(feature = "zmq")]
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! Shapes of the JSON output. Their keys and their order are a contract with scripts.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use kvtap::{Counters, Match, Placement, PrefixHash, Reason, Worker};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -34,6 +35,34 @@ pub(crate) struct Summary {
     pub(crate) elapsed_s: f64,
     pub(crate) index: Index,
     pub(crate) digest: String,
+}
+
+/// What a summary is made of.
+pub(crate) struct Totals {
+    pub(crate) counters: Counters,
+    pub(crate) elapsed: Duration,
+    pub(crate) workers: usize,
+    pub(crate) entries: usize,
+    pub(crate) bytes: usize,
+    pub(crate) digest: u64,
+}
+
+impl From<Totals> for Summary {
+    fn from(totals: Totals) -> Self {
+        let Totals { counters, workers, entries, bytes, .. } = totals;
+        Self {
+            batches: counters.batches,
+            malformed_batches: counters.malformed_batches,
+            events: Events::of(&counters),
+            filtered: Filtered::of(&counters),
+            blocks: Blocks { placed: counters.placed_blocks, removed: counters.removed_blocks },
+            tokens: counters.placed_tokens,
+            payload_bytes: counters.payload_bytes,
+            elapsed_s: totals.elapsed.as_secs_f64(),
+            index: Index { workers, entries, bytes },
+            digest: format!("{:016x}", totals.digest),
+        }
+    }
 }
 
 #[derive(Debug, serde::Serialize)]
@@ -200,5 +229,77 @@ impl From<&Match> for MatchEntry {
         let [device, host_pinned, disk, external] = found.depths;
         let Worker { worker_id, dp_rank } = found.worker;
         Self { worker: worker_id, dp_rank, device, host_pinned, disk, external }
+    }
+}
+
+/// The answer of `serve`: that of `replay`, and its sources.
+#[cfg(feature = "zmq")]
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct ServeSummary {
+    #[serde(flatten)]
+    pub(crate) summary: Summary,
+    pub(crate) sources: Vec<SourceEntry>,
+}
+
+/// One source of `serve`.
+#[cfg(feature = "zmq")]
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct SourceEntry {
+    pub(crate) endpoint: String,
+    pub(crate) worker: u64,
+    pub(crate) dp_rank: u32,
+    pub(crate) state: &'static str,
+    pub(crate) cursor: Option<u64>,
+    pub(crate) batches: u64,
+    pub(crate) gaps: u64,
+    pub(crate) replayed_batches: u64,
+    pub(crate) lost_batches: u64,
+    pub(crate) restarts: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) degraded: bool,
+    // Beyond the contract.
+    pub(crate) watermark: Option<f64>,
+    pub(crate) skipped_sequences: u64,
+    pub(crate) bad_messages: u64,
+    pub(crate) foreign_messages: u64,
+    pub(crate) connects: u64,
+    pub(crate) disconnects: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) back_pressure: u64,
+    pub(crate) filtered: Filtered,
+    pub(crate) sent_by: String,
+    pub(crate) last_error: Option<String>,
+}
+
+#[cfg(feature = "zmq")]
+impl From<&kvtap::source::Report> for SourceEntry {
+    fn from(report: &kvtap::source::Report) -> Self {
+        let status = &report.status;
+        let (sequence, counters) = (status.sequence, &status.counters);
+        Self {
+            endpoint: status.endpoint.clone(),
+            worker: status.worker.worker_id,
+            dp_rank: status.worker.dp_rank,
+            state: status.state.label(),
+            cursor: status.cursor,
+            batches: counters.batches,
+            gaps: sequence.gaps,
+            replayed_batches: sequence.replayed_batches,
+            lost_batches: sequence.lost_batches,
+            restarts: sequence.restarts,
+            duplicates: sequence.duplicates,
+            degraded: status.degraded,
+            watermark: status.watermark,
+            skipped_sequences: sequence.skipped_sequences,
+            bad_messages: status.bad_messages,
+            foreign_messages: status.foreign_messages,
+            connects: status.connects,
+            disconnects: status.disconnects,
+            payload_bytes: counters.payload_bytes,
+            back_pressure: counters.back_pressure,
+            filtered: Filtered::of(counters),
+            sent_by: crate::producers::of_shapes(report.shapes.iter().map(|&(shape, _)| shape)),
+            last_error: status.last_error.clone(),
+        }
     }
 }

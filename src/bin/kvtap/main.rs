@@ -1,4 +1,4 @@
-//! The `kvtap` program: decodes captured KV-cache events and answers what they say. Data goes to stdout, all else to
+//! The `kvtap` program: decodes captured and live KV-cache events and answers what they say. Data goes to stdout, all else to
 //! stderr. Exit status: 0 done, 1 the work failed, 2 bad usage.
 
 mod args;
@@ -10,6 +10,8 @@ mod producers;
 mod inspect;
 mod placements;
 mod query;
+#[cfg(feature = "zmq")]
+mod live;
 mod json;
 
 use std::io::{self, Write};
@@ -36,6 +38,12 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args),
         Command::Placements(args) => placements::run(args),
         Command::Query(args) => query::run(args),
+        #[cfg(feature = "zmq")]
+        Command::Serve(args) => live::serve(args),
+        #[cfg(feature = "zmq")]
+        Command::Capture(args) => live::capture(args),
+        #[cfg(feature = "zmq")]
+        Command::Doctor(args) => live::doctor(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,10 +51,20 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note(&format!("error: {error:#}"));
-            let bad_usage = error.downcast_ref::<kvtap::ConfigError>().is_some();
-            ExitCode::from(if bad_usage { BAD_USAGE } else { FAILED })
+            ExitCode::from(if is_bad_usage(&error) { BAD_USAGE } else { FAILED })
         }
     }
+}
+
+fn is_bad_usage(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "zmq")]
+    if error
+        .downcast_ref::<kvtap::source::SourceError>()
+        .is_some_and(kvtap::source::SourceError::is_bad_option)
+    {
+        return true;
+    }
+    error.downcast_ref::<kvtap::ConfigError>().is_some()
 }
 
 /// A line on stderr. If even that is closed, there is nobody left to tell.

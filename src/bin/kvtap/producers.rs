@@ -67,6 +67,11 @@ pub(crate) fn names(releases: &[Releases]) -> String {
     names.join(", ")
 }
 
+/// Who can have sent all of these shapes, in words; empty if there are none.
+pub(crate) fn of_shapes(shapes: impl Iterator<Item = Shape>) -> String {
+    shapes.map(releases).reduce(|all, more| common(&all, &more)).map_or_else(String::new, |all| names(&all))
+}
+
 /// Releases that are in both lists: who can have sent both of two shapes.
 pub(crate) fn common(some: &[Releases], others: &[Releases]) -> Vec<Releases> {
     let mut both = Vec::new();

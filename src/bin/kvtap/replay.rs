@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use crate::args::ReplayArgs;
-use crate::json::{self, Blocks, Events, Filtered, Index, Summary};
+use crate::json::{self, Summary, Totals};
 use crate::report;
 use crate::sources::Sources;
 
@@ -22,17 +22,13 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 }
 
 fn sum_up(sources: &Sources) -> Summary {
-    let counters = sources.counters();
-    Summary {
-        batches: counters.batches,
-        malformed_batches: counters.malformed_batches,
-        events: Events::of(&counters),
-        filtered: Filtered::of(&counters),
-        blocks: Blocks { placed: counters.placed_blocks, removed: counters.removed_blocks },
-        tokens: counters.placed_tokens,
-        payload_bytes: counters.payload_bytes,
-        elapsed_s: sources.elapsed.as_secs_f64(),
-        index: Index { workers: sources.workers(), entries: sources.entries(), bytes: sources.bytes() },
-        digest: format!("{:016x}", sources.digest()),
-    }
+    let totals = Totals {
+        counters: sources.counters(),
+        elapsed: sources.elapsed,
+        workers: sources.workers(),
+        entries: sources.entries(),
+        bytes: sources.bytes(),
+        digest: sources.digest(),
+    };
+    totals.into()
 }

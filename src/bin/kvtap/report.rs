@@ -117,7 +117,7 @@ fn filtered(filtered: &Filtered) -> Table {
 }
 
 /// One line on why something is not placed.
-fn explain(reason: Reason) -> &'static str {
+pub(crate) fn explain(reason: Reason) -> &'static str {
     match reason {
         Reason::TooManyRanks => "the source had used up its ranks",
         Reason::UnsupportedOwnership => "managed by a cache layer kvtap does not follow (kvcr)",
@@ -160,9 +160,9 @@ fn encodings(sources: &Sources) -> Table {
 fn fits(sources: &Sources) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for source in &sources.sources {
-        let shapes = source.ingest.shapes().map(|(shape, _)| producers::releases(shape));
-        if let Some(releases) = shapes.reduce(|all, more| producers::common(&all, &more)) {
-            *counts.entry(producers::names(&releases)).or_default() += 1;
+        let names = producers::of_shapes(source.ingest.shapes().map(|(shape, _)| shape));
+        if !names.is_empty() {
+            *counts.entry(names).or_default() += 1;
         }
     }
     let fits: Vec<String> = counts
