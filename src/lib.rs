@@ -32,6 +32,8 @@ mod normalizer;
 mod ingest;
 mod engine;
 pub mod kvcap;
+#[cfg(feature = "mock")]
+pub mod mock;
 
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;

@@ -47,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine", &["channel", "shard", "slots", "query", "config", "ingest"]),
+    ("mock", &["ids", "hash"]),
 ];
 
 /// Directories in which `unsafe` may stand; each says why on its `mod` line.
