@@ -22,6 +22,9 @@ pub(crate) enum Command {
     Placements(PlacementsArgs),
     /// Replay captures, then tell which worker holds how much of each prompt
     Query(QueryArgs),
+    /// Stand in for an engine: publish simulated traffic, or write it to a capture
+    #[cfg(feature = "mock")]
+    Mock(crate::mock::MockArgs),
 }
 
 #[derive(Debug, clap::Args)]

@@ -10,6 +10,8 @@ mod producers;
 mod inspect;
 mod placements;
 mod query;
+#[cfg(feature = "mock")]
+mod mock;
 mod json;
 
 use std::io::{self, Write};
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args),
         Command::Placements(args) => placements::run(args),
         Command::Query(args) => query::run(args),
+        #[cfg(feature = "mock")]
+        Command::Mock(args) => mock::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -43,10 +47,18 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note(&format!("error: {error:#}"));
-            let bad_usage = error.downcast_ref::<kvtap::ConfigError>().is_some();
-            ExitCode::from(if bad_usage { BAD_USAGE } else { FAILED })
+            ExitCode::from(if is_bad_usage(&error) { BAD_USAGE } else { FAILED })
         }
     }
+}
+
+/// Whether the failure lies in what was asked for.
+fn is_bad_usage(error: &anyhow::Error) -> bool {
+    #[cfg(feature = "mock")]
+    if mock::is_bad_usage(error) {
+        return true;
+    }
+    error.is::<kvtap::ConfigError>()
 }
 
 /// A line on stderr. If even that is closed, there is nobody left to tell.
