@@ -108,10 +108,12 @@ impl Told {
 fn a_listener_ends_with_exactly_the_blocks_of_the_engine() {
     let engine = start_engine();
     for (scenario, encoding) in pairs() {
-        for (seed, block_size, pool_blocks) in [(1, 16, 512), (2, 4, 64), (3, 64, 200)] {
+        for (seed, block_size, pool_blocks, requests) in
+            [(1, 16, 512, 8), (2, 4, 64, 8), (3, 64, 200, 1), (4, 16, 2000, 60)]
+        {
             let context = format!("{} {} {seed}", scenario.label(), encoding.label());
             let mut options = options(scenario, encoding, seed);
-            (options.block_size, options.pool_blocks) = (block_size, pool_blocks);
+            (options.block_size, options.pool_blocks, options.requests) = (block_size, pool_blocks, requests);
             let mut mock = MockEngine::new(&options).unwrap();
             let (mut ingest, mut ledger) = (ingest(&engine, block_size), Ledger::new(block_size));
             let mut told = Told::default();
@@ -121,9 +123,9 @@ fn a_listener_ends_with_exactly_the_blocks_of_the_engine() {
                 events.iter().for_each(|event| told.apply(event, block_size));
                 ledger.apply(&events);
                 ingest.apply(&payload(encoding, step, &events)).unwrap();
-                assert_eq!(ingest.digest(), ledger.digest(WORKER), "{context}, batch {step}");
-                if mock.is_between_steps() {
-                    assert_eq!(ledger.digest(WORKER), mock.digest(WORKER), "{context}, batch {step}");
+                if mock.is_between_steps() && (step % 20 == 0 || step > BATCHES - 20) {
+                    let held = ledger.digest(WORKER);
+                    assert_eq!((ingest.digest(), mock.digest(WORKER)), (held, held), "{context}, {step}");
                 }
             }
             told.assert_equal(ingest.counters(), &context);
@@ -248,7 +250,7 @@ fn options_that_cannot_work_are_refused_in_one_sentence() {
     };
     assert_eq!(refused(&with(0, 512)), "the block size must be 1 to 65536 tokens, not 0");
     assert_eq!(refused(&with(6, 512)), "partial tails need blocks of a multiple of 4 tokens, not 6");
-    assert_eq!(refused(&with(16, 63)), "the pool must have 64 to 1048576 blocks, not 63");
+    assert_eq!(refused(&with(16, 63)), "the pool must have 8 blocks per request to 1048576, not 63");
     for (scenario, encoding) in [
         (Scenario::Hybrid, Encoding::Sglang),
         (Scenario::Hybrid, Encoding::Trtllm),

@@ -131,7 +131,12 @@ fn bad_usage_is_one_sentence_and_status_2() {
         (&["mock", "--write", "f", "--rate", "often"], "error: invalid value 'often' for "),
         (&["mock", "--write", "f", "--drop-every", "0"], "error: invalid value '0' for "),
         (&["mock", "--write", "f", "--block-size", "0"], "error: invalid value '0' for "),
-        (&["mock", "--write", "f", "--pool-blocks", "8"], "error: invalid value '8' for "),
+        (&["mock", "--write", "f", "--pool-blocks", "7"], "error: invalid value '7' for "),
+        (
+            &["mock", "--write", "f", "--pool-blocks", "63"],
+            "error: the pool must have 8 blocks per request to ",
+        ),
+        (&["mock", "--write", "f", "--requests", "0"], "error: invalid value '0' for "),
         (&["mock", "--bind", "tcp://*:0", "--replay-frames", "5"], "error: invalid value '5' for "),
         (&["mock", "--bind", "5557"], "error: the endpoint '5557' is neither tcp:// nor ipc://"),
         (
@@ -248,6 +253,22 @@ fn a_restart_after_so_many_batches_leaves_what_came_since() {
     assert_eq!((told["restarts"].as_u64(), told["last_sequence"].as_u64()), (Some(1), Some(39)));
     assert_eq!(told["digest"], digest(&after));
     assert_eq!(live.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_readme_shows_what_it_prints() {
+    let readme = include_str!("../README.md");
+    let path = scratch("readme.kvcap");
+    let file = path.to_str().unwrap();
+    let written = summary(&["mock", "--write", file, "--scenario", "hybrid", "--batches", "200"]);
+    let read = summary(&["replay", file, "--json"]);
+    for told in [written, read] {
+        assert!(readme.contains(&format!("\n\"digest\":{}\n", told["digest"])), "{told}");
+    }
+    let output = run(&["mock", "--write", file, "--drop-every", "10", "--batches", "200"]);
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert!(readme.contains(&format!("\n{line}```")), "{line}");
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

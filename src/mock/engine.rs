@@ -10,11 +10,10 @@ use super::event::{Event, Group, Identity, Medium, Removed, Stored};
 use super::pool::{BlockId, Name, Pool};
 use super::scenario::{Encoding, Feature, MockError, Scenario};
 use super::tiers::Tiers;
-use super::traffic::{Traffic, Turn};
+use super::traffic::{Clients, Traffic, Turn};
 use crate::hash::{SaltHash, Seed, digest_term, local_hash};
 use crate::ids::{EngineHash, Worker};
 
-const REQUESTS_MAX: usize = 8;
 /// Blocks of prompt that one request computes per step.
 const PREFILL_BLOCKS: usize = 16;
 /// Pieces of a block that partial tails are cut into.
@@ -34,15 +33,17 @@ pub struct MockOptions {
     pub seed: u64,
     /// Tokens per block: 1 to 65,536.
     pub block_size: u32,
-    /// Blocks of the device: 64 to 1,048,576.
+    /// Blocks of the device: at least 8 per request, at most 1,048,576.
     pub pool_blocks: usize,
+    /// Requests that run at the same time, at most: 1 to 1,024.
+    pub requests: usize,
 }
 
 impl MockOptions {
-    /// Seed 0, blocks of 16 tokens, 512 of them.
+    /// Seed 0, blocks of 16 tokens, 512 of them, 8 requests.
     #[must_use]
     pub const fn new(scenario: Scenario, encoding: Encoding) -> Self {
-        Self { scenario, encoding, seed: 0, block_size: 16, pool_blocks: 512 }
+        Self { scenario, encoding, seed: 0, block_size: 16, pool_blocks: 512, requests: 8 }
     }
 }
 
@@ -57,6 +58,7 @@ pub struct MockEngine {
     tiers: Tiers,
     traffic: Traffic,
     requests: Vec<Request>,
+    requests_max: usize,
     rng: Rng,
     /// Of the current step.
     events: Vec<Event>,
@@ -95,14 +97,22 @@ impl MockEngine {
         if features.contains(&Feature::PartialTails) && !block_size.is_multiple_of(PARTIAL_UNITS) {
             return Err(MockError::UncutBlocks(options.block_size));
         }
-        if !(64..=1 << 20).contains(&options.pool_blocks) {
+        if !(1..=1024).contains(&options.requests) {
+            return Err(MockError::Requests(options.requests));
+        }
+        if !(8 * options.requests..=1 << 20).contains(&options.pool_blocks) {
             return Err(MockError::PoolBlocks(options.pool_blocks));
         }
         let groups = groups(options.block_size, &features);
         let mut rng = Rng::with_seed(options.seed);
-        // As many tokens as fit when as many requests run as may.
-        let tokens_max = options.pool_blocks * block_size / (groups.len() * REQUESTS_MAX);
-        let traffic = Traffic::new(rng.fork(), tokens_max, features.contains(&Feature::Namespaces));
+        // Half as many again as fit when all requests are that long: now and then one finds no block and is given up.
+        let tokens_max = options.pool_blocks * block_size * 3 / 2 / (groups.len() * options.requests);
+        let clients = Clients {
+            conversations: 3 * options.requests,
+            tokens_max,
+            have_namespaces: features.contains(&Feature::Namespaces),
+        };
+        let traffic = Traffic::new(rng.fork(), clients);
         Ok(Self {
             encoding: options.encoding,
             block_size,
@@ -112,6 +122,7 @@ impl MockEngine {
             tiers: Tiers::new(options.pool_blocks),
             traffic,
             requests: Vec::new(),
+            requests_max: options.requests,
             rng,
             events: Vec::new(),
             pending: VecDeque::new(),
@@ -194,14 +205,15 @@ impl MockEngine {
         }
     }
 
-    /// Lets one more request in, now and then two with the same prompt.
+    /// Lets some more requests in, now and then two with the same prompt.
     fn admit(&mut self) {
-        if self.requests.len() + 1 >= REQUESTS_MAX {
-            return;
+        for _ in 0..self.requests_max.div_ceil(8) {
+            let free = self.requests_max - self.requests.len();
+            let turn = if free > 0 { self.traffic.next_turn() } else { None };
+            let Some(turn) = turn else { return };
+            let again = if free > 1 { self.traffic.sample_again(&turn) } else { None };
+            [Some(turn), again].into_iter().flatten().for_each(|turn| self.start(turn));
         }
-        let Some(turn) = self.traffic.next_turn() else { return };
-        let again = self.traffic.sample_again(&turn);
-        [Some(turn), again].into_iter().flatten().for_each(|turn| self.start(turn));
     }
 
     /// Starts a request with the blocks that the cache has of it.

@@ -184,6 +184,8 @@ pub enum MockError {
     UncutBlocks(u32),
     /// Too few or too many blocks.
     PoolBlocks(usize),
+    /// Too few or too many requests.
+    Requests(usize),
 }
 
 impl fmt::Display for MockError {
@@ -197,7 +199,10 @@ impl fmt::Display for MockError {
             Self::UncutBlocks(size) => {
                 write!(f, "partial tails need blocks of a multiple of 4 tokens, not {size}")
             }
-            Self::PoolBlocks(blocks) => write!(f, "the pool must have 64 to 1048576 blocks, not {blocks}"),
+            Self::PoolBlocks(blocks) => {
+                write!(f, "the pool must have 8 blocks per request to 1048576, not {blocks}")
+            }
+            Self::Requests(requests) => write!(f, "1 to 1024 requests can run at a time, not {requests}"),
         }
     }
 }

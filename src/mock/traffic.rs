@@ -7,7 +7,6 @@ use fastrand::Rng;
 
 use super::event::{Identity, Lora};
 
-const CONVERSATIONS: usize = 24;
 const SYSTEM_PROMPTS: usize = 4;
 const VOCABULARY: u32 = 151_936;
 const ADAPTERS: [&str; 3] = ["sql-lora", "chat-lora", "tool-lora"];
@@ -35,22 +34,30 @@ pub(super) struct Traffic {
     rng: Rng,
     system_prompts: Vec<Vec<u32>>,
     conversations: Vec<Conversation>,
-    /// Longest conversation, replies included.
-    tokens_max: usize,
-    with_namespaces: bool,
+    clients: Clients,
     started: u32,
 }
 
+/// Who is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clients {
+    pub(super) conversations: usize,
+    /// Longest conversation, replies included.
+    pub(super) tokens_max: usize,
+    /// Some with adapters and cache salts.
+    pub(super) have_namespaces: bool,
+}
+
 impl Traffic {
-    pub(super) fn new(mut rng: Rng, tokens_max: usize, with_namespaces: bool) -> Self {
+    pub(super) fn new(mut rng: Rng, clients: Clients) -> Self {
         let system_prompts = (0..SYSTEM_PROMPTS)
             .map(|_| {
-                let count = rng.usize(tokens_max / 8..=tokens_max / 3);
+                let count = rng.usize(clients.tokens_max / 8..=clients.tokens_max / 3);
                 tokens(&mut rng, count)
             })
             .collect();
-        let conversations = (0..CONVERSATIONS).map(|_| Conversation::default()).collect();
-        Self { rng, system_prompts, conversations, tokens_max, with_namespaces, started: 0 }
+        let conversations = (0..clients.conversations).map(|_| Conversation::default()).collect();
+        Self { rng, system_prompts, conversations, clients, started: 0 }
     }
 
     /// A request of a conversation that has none running; `None` if all have.
@@ -58,7 +65,7 @@ impl Traffic {
         let number = self.idle()?;
         let (asked, replied) = (self.some(), self.some());
         let old = &self.conversations[number].tokens;
-        if old.is_empty() || old.len() + asked + replied > self.tokens_max {
+        if old.is_empty() || old.len() + asked + replied > self.clients.tokens_max {
             self.conversations[number] = self.start();
         }
         let conversation = &mut self.conversations[number];
@@ -88,13 +95,13 @@ impl Traffic {
 
     fn idle(&mut self) -> Option<usize> {
         let idle: Vec<usize> =
-            (0..CONVERSATIONS).filter(|&number| !self.conversations[number].waiting).collect();
+            (0..self.conversations.len()).filter(|&number| !self.conversations[number].waiting).collect();
         self.rng.choice(idle)
     }
 
     /// Tokens of a question or a reply.
     fn some(&mut self) -> usize {
-        self.rng.usize(1..=(self.tokens_max / 8).max(1))
+        self.rng.usize(1..=(self.clients.tokens_max / 8).max(1))
     }
 
     /// The reply was given in full.
@@ -114,7 +121,7 @@ impl Traffic {
         self.started += 1;
         let session_id = self.rng.bool().then(|| format!("session-{}", self.started));
         let mut identity = Identity { session_id, ..Identity::default() };
-        if self.with_namespaces {
+        if self.clients.have_namespaces {
             // As many conversations have an adapter as have none; salts likewise.
             let adapter = self.rng.usize(0..2 * ADAPTERS.len());
             let lora = |(id, name): (u32, &&str)| Lora { id, name: (*name).to_owned() };

@@ -61,9 +61,12 @@ pub(crate) struct MockArgs {
     /// Tokens per block
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=65536))]
     block_size: u32,
-    /// Blocks in the device's pool
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(64..=1_048_576))]
+    /// Blocks in the device's pool, at least 8 per request
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(8..=1_048_576))]
     pool_blocks: u32,
+    /// Requests that run at the same time; more make larger batches
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1024))]
+    requests: u16,
     /// Data-parallel rank: named in the batches, and added to tcp ports
     #[arg(long, value_name = "N", default_value_t = 0)]
     dp_rank: u32,
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &MockArgs) -> anyhow::Result<()> {
     let mut options = MockOptions::new(args.scenario, args.encoding);
     (options.seed, options.block_size) = (args.seed, args.block_size);
     options.pool_blocks = args.pool_blocks as usize;
+    options.requests = args.requests.into();
     let mut run = Run::new(args, MockEngine::new(&options)?);
     if let Some(path) = &args.write {
         run.write(path).with_context(|| path.display().to_string())?;
