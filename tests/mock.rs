@@ -1,12 +1,12 @@
 //! The stand-in engine: what it tells is what it holds, in every encoding, and its bytes say what its events say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kvtap::mock::{
     Batch, Encoding, Event, Group, Ledger, Medium, MockEngine, MockError, MockOptions, Removed, Scenario,
     Stored,
 };
-use kvtap::{Config, Counters, Engine, Ingest, Reason, SourceConfig, Worker};
+use kvtap::{Config, Counters, Engine, Ingest, Reason, SourceConfig, Tier, Worker};
 
 const WORKER: Worker = Worker { worker_id: 7, dp_rank: 3 };
 const BATCHES: usize = 1_500;
@@ -182,6 +182,54 @@ fn equal_blocks_computed_at_the_same_time_are_copies() {
         }
     }
     assert!(most > 1);
+}
+
+/// A block leaves a memory only when none there needs it any more, or when a nearer one has it, too.
+#[test]
+fn blocks_leave_before_those_that_they_need() {
+    for (scenario, encoding) in [
+        (Scenario::Chat, Encoding::VllmMap),
+        (Scenario::Chat, Encoding::Sglang),
+        (Scenario::Offload, Encoding::Sglang),
+    ] {
+        let mut mock = MockEngine::new(&options(scenario, encoding, 3)).unwrap();
+        let (mut copies, mut children) = (BTreeMap::<_, u32>::new(), BTreeMap::<_, BTreeSet<_>>::new());
+        let mut removed_blocks = 0;
+        for event in (0..BATCHES).flat_map(|_| mock.next_batch()) {
+            match event {
+                Event::Stored(Stored { block_hashes, parent, medium, .. }) => {
+                    let parents = parent.into_iter().chain(block_hashes.iter().copied());
+                    let pairs = parents.zip(block_hashes.iter().skip(usize::from(parent.is_none())));
+                    pairs.for_each(|(parent, child)| {
+                        children.entry(parent).or_default().insert(*child);
+                    });
+                    for hash in block_hashes {
+                        *copies.entry((medium.tier(), hash)).or_default() += 1;
+                    }
+                }
+                Event::Removed(Removed { block_hashes, medium, .. }) => {
+                    let tier = medium.tier();
+                    for hash in block_hashes {
+                        removed_blocks += 1;
+                        let count = copies.get_mut(&(tier, hash)).unwrap();
+                        *count -= 1;
+                        if *count == 0 {
+                            copies.remove(&(tier, hash));
+                            let held = |child| copies.contains_key(&(tier, child));
+                            let needed = children.get(&hash).is_some_and(|all| all.iter().any(|&c| held(c)));
+                            let nearer = Tier::ALL.iter().take(tier.index());
+                            let nearer = nearer.into_iter().any(|tier| copies.contains_key(&(*tier, hash)));
+                            assert!(!needed || nearer, "{} {} {tier:?}", scenario.label(), encoding.label());
+                        }
+                    }
+                }
+                Event::Cleared => {
+                    copies.clear();
+                }
+            }
+        }
+        assert!(removed_blocks > 100);
+    }
 }
 
 #[test]
