@@ -45,6 +45,8 @@ mod engine;
 pub mod kvcap;
 #[cfg(feature = "zmq")]
 pub mod source;
+#[cfg(feature = "mock")]
+pub mod mock;
 
 pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;

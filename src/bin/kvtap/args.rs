@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// Tell what a running engine publishes, and what a router would make of it
     #[cfg(feature = "zmq")]
     Doctor(DoctorArgs),
+    /// Stand in for an engine: publish simulated traffic, or write it to a capture
+    #[cfg(feature = "mock")]
+    Mock(crate::mock::MockArgs),
 }
 
 #[derive(Debug, clap::Args)]

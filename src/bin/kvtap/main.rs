@@ -12,6 +12,8 @@ mod placements;
 mod query;
 #[cfg(feature = "zmq")]
 mod live;
+#[cfg(feature = "mock")]
+mod mock;
 mod json;
 
 use std::io::{self, Write};
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Capture(args) => live::capture(args),
         #[cfg(feature = "zmq")]
         Command::Doctor(args) => live::doctor(args),
+        #[cfg(feature = "mock")]
+        Command::Mock(args) => mock::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether the failure lies in what was asked for.
 fn is_bad_usage(error: &anyhow::Error) -> bool {
     #[cfg(feature = "zmq")]
     if error
@@ -64,7 +69,11 @@ fn is_bad_usage(error: &anyhow::Error) -> bool {
     {
         return true;
     }
-    error.downcast_ref::<kvtap::ConfigError>().is_some()
+    #[cfg(feature = "mock")]
+    if mock::is_bad_usage(error) {
+        return true;
+    }
+    error.is::<kvtap::ConfigError>()
 }
 
 /// A line on stderr. If even that is closed, there is nobody left to tell.
