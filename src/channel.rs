@@ -61,6 +61,11 @@ impl Outlet {
         }
     }
 
+    /// Messages on their way.
+    pub(crate) fn waiting(&self) -> usize {
+        self.full.len()
+    }
+
     /// Asks for a sign that everything sent before has been applied.
     pub(crate) fn flush(&self, sign: Sender<()>) {
         // A shard that is gone has applied all it ever will; its sign is the dropped sender.

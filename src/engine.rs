@@ -79,6 +79,12 @@ impl Engine {
         self.shards.iter().map(|shard| shard.bytes()).sum()
     }
 
+    /// Record batches on their way to the shards at this moment: up to 64 for each.
+    #[must_use]
+    pub fn waiting_batches(&self) -> usize {
+        self.outlets.iter().map(Outlet::waiting).sum()
+    }
+
     /// Blocks that found no room in their shard (4 GiB each) and cannot be matched, as are those after them.
     #[must_use]
     pub fn refused_blocks(&self) -> u64 {

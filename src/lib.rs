@@ -45,6 +45,8 @@ mod engine;
 pub mod kvcap;
 #[cfg(feature = "zmq")]
 pub mod source;
+#[cfg(feature = "server")]
+pub mod server;
 #[cfg(feature = "mock")]
 pub mod mock;
 

@@ -55,6 +55,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["channel", "shard", "slots", "epoch", "query", "config", "ingest"]),
     // As an embedder: the public interface.
     ("source", &["wire"]),
+    // As an embedder too.
+    ("server", &["source"]),
     ("mock", &["ids", "hash"]),
 ];
 

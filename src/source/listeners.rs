@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use super::live::LiveSource;
 use super::options::{Problem, SourceError, SourceOptions};
 use super::socket::{Hub, Pollable, Waker, Wakeups, poll};
-use super::status::{Board, Report, Status};
+use super::status::{Board, Glance, Report, Status};
 use super::stream::Stream;
 use crate::{Engine, Worker};
 
@@ -41,6 +41,7 @@ struct Remote {
 
 enum Command {
     Add(u64, Box<LiveSource>),
+    Glance(u64, Sender<Glance>),
     Report(u64, Sender<Report>),
     Remove(u64, Sender<Report>),
     Stop,
@@ -124,6 +125,12 @@ impl Source {
         self.board.wait(timeout, is_so)
     }
 
+    /// What its listener can say at once. `None` if it has ended.
+    #[must_use]
+    pub fn glance(&self) -> Option<Glance> {
+        self.ask(|answer| Command::Glance(self.number, answer))
+    }
+
     /// Sums up what the source has brought; what it counts is visible to readers. `None` if its listener has ended.
     #[must_use]
     pub fn report(&self) -> Option<Report> {
@@ -133,7 +140,7 @@ impl Source {
     /// Stops following it and sums up: batches of an open gap are lost. Its blocks have left the index when this returns,
     /// but the report still tells of them, and of the state it was in.
     #[must_use]
-    pub fn stop(self) -> Option<Report> {
+    pub fn stop(&self) -> Option<Report> {
         self.remove()
     }
 
@@ -141,7 +148,7 @@ impl Source {
         self.ask(|answer| Command::Remove(self.number, answer))
     }
 
-    fn ask(&self, command: impl FnOnce(Sender<Report>) -> Command) -> Option<Report> {
+    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answers) = bounded(1);
         self.remote.send(command(answer));
         answers.recv().ok()
@@ -242,6 +249,11 @@ impl Listener {
             match command {
                 Command::Add(number, source) => {
                     self.sources.insert(number, source);
+                }
+                Command::Glance(number, answer) => {
+                    if let Some(source) = self.sources.get(&number) {
+                        drop(answer.send(source.glance()));
+                    }
                 }
                 Command::Report(number, answer) => {
                     if let Some(source) = self.sources.get_mut(&number) {

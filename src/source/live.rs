@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::options::{SourceError, SourceOptions, binds};
 use super::socket::{Change, Frames, Hub, Monitor, Pollable, Requester, Subscriber};
-use super::status::{Board, Report, State};
+use super::status::{Board, Glance, Report, State};
 use super::stream::{Rest, Stream};
 use crate::{Message, ReplayReply};
 
@@ -314,6 +314,11 @@ impl LiveSource {
             status.foreign_messages = self.link.foreign_messages;
             self.stream.post(status);
         });
+    }
+
+    /// What can be said at once.
+    pub(super) fn glance(&self) -> Glance {
+        self.stream.glance()
     }
 
     /// Sums up once all that was applied is visible.

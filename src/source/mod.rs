@@ -26,11 +26,13 @@ mod options;
 mod socket;
 mod status;
 mod journal;
+mod examples;
 mod stream;
 mod live;
 mod listeners;
 
+pub use examples::Example;
 pub use listeners::{Listeners, Source};
 pub use options::{SourceError, SourceOptions};
 pub use socket::{Frames, Requester, Subscriber};
-pub use status::{Report, State, Status};
+pub use status::{Glance, Report, State, Status};

@@ -4,6 +4,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::examples::Example;
 use crate::wire::Shape;
 use crate::{Counters, SequenceCounts, Worker};
 
@@ -90,6 +91,24 @@ impl Status {
             mismatched_block_sizes: Vec::new(),
         }
     }
+}
+
+/// What only its listener can say of a source, and at once: without waiting for shards or walking over blocks.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Glance {
+    /// Ranks that have sent sound batches.
+    pub workers: Vec<Worker>,
+    /// Live (worker, tier, engine hash) triples.
+    pub entries: usize,
+    /// Bytes of its engine-hash maps.
+    pub bytes: usize,
+    /// Shapes of its events, with counts.
+    pub shapes: Vec<(Shape, u64)>,
+    /// Schema drift, with counts.
+    pub drift: Vec<(String, u64)>,
+    /// The last event that was not placed, for each reason there was.
+    pub examples: Vec<Example>,
 }
 
 /// What can be said of a source only by its listener: takes a walk over its blocks.

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use super::examples::{Examples, Watch};
 use super::journal::Journal;
 use super::options::SourceOptions;
-use super::status::{Report, Status};
+use super::status::{Glance, Report, Status};
 use crate::wire::{Decoder, WireError};
-use crate::{Ingest, Live, Message, Observer, Placement, Reason, Replayed, Sequence, Worker};
+use crate::{Ingest, Live, Message, Placement, Reason, Replayed, Sequence, Worker};
 
 /// What follows a source's messages, in order.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(super) struct Stream {
     /// For timestamps of batches that may not be applied.
     peek: Decoder,
     losses: Losses,
+    examples: Examples,
     journal: Journal,
     last_error: Option<String>,
     /// Times events of another block size were told.
@@ -24,7 +26,7 @@ pub(super) struct Stream {
 
 /// Whether the index may differ from what the workers hold.
 #[derive(Debug, Default)]
-struct Losses {
+pub(super) struct Losses {
     degraded: bool,
     /// Cleared since; when these are all ranks, nothing is left that could be wrong.
     cleared: Vec<Worker>,
@@ -51,6 +53,7 @@ impl Stream {
             ingest,
             peek,
             losses: Losses::default(),
+            examples: Examples::default(),
             journal: Journal::new(format!("worker {worker} at {}", options.endpoint.escape_debug())),
             last_error: None,
             mismatches_told: 0,
@@ -151,16 +154,16 @@ impl Stream {
     }
 
     fn apply(&mut self, message: &Message<'_>) {
-        let applied = if self.losses.degraded {
-            let applied = self.ingest.apply_observed(message.payload, &mut self.losses);
+        let was_degraded = self.losses.degraded;
+        let losses = was_degraded.then_some(&mut self.losses);
+        let mut watch = Watch::new(message.sequence, &mut self.examples, losses);
+        let applied = self.ingest.apply_observed(message.payload, &mut watch);
+        if was_degraded {
             self.losses.judge(self.ingest.workers());
             if !self.losses.degraded {
                 self.journal.info(format_args!("its blocks are cleared; no longer degraded"));
             }
-            applied
-        } else {
-            self.ingest.apply(message.payload)
-        };
+        }
         self.sequence.applied(applied.as_ref().ok().map(|applied| applied.timestamp));
         if let Err(error) = applied {
             self.refused(message.sequence, error);
@@ -216,6 +219,22 @@ impl Stream {
         status.mismatched_block_sizes.extend(self.ingest.mismatched_block_sizes());
     }
 
+    /// What can be said at once.
+    pub(super) fn glance(&self) -> Glance {
+        Glance {
+            workers: self.ingest.workers().collect(),
+            entries: self.ingest.entries(),
+            bytes: self.ingest.bytes(),
+            shapes: self.ingest.shapes().collect(),
+            drift: self.drift(),
+            examples: self.examples.all(),
+        }
+    }
+
+    fn drift(&self) -> Vec<(String, u64)> {
+        self.ingest.drift().map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+
     /// Waits until all is visible, then sums up.
     pub(super) fn report(&mut self, status: Status) -> Report {
         self.ingest.flush();
@@ -226,7 +245,7 @@ impl Stream {
             digest: self.ingest.digest(),
             bytes: self.ingest.bytes(),
             shapes: self.ingest.shapes().collect(),
-            drift: self.ingest.drift().map(|(name, count)| (name.to_owned(), count)).collect(),
+            drift: self.drift(),
         }
     }
 }
@@ -235,15 +254,13 @@ fn timestamp(peek: &mut Decoder, payload: &[u8]) -> Option<f64> {
     peek.read(payload).ok().map(|batch| batch.timestamp())
 }
 
-impl Observer for Losses {
-    fn placement(&mut self, worker: Worker, placement: Placement) {
+impl Losses {
+    pub(super) fn placement(&mut self, worker: Worker, placement: Placement) {
         if placement == Placement::Clear && !self.cleared.contains(&worker) {
             self.cleared.push(worker);
         }
     }
-}
 
-impl Losses {
     fn judge(&mut self, mut ranks: impl Iterator<Item = Worker>) {
         if !self.cleared.is_empty() && ranks.all(|rank| self.cleared.contains(&rank)) {
             *self = Self::default();

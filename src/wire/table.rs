@@ -27,6 +27,22 @@ pub enum Shape {
     Map(FieldSet),
 }
 
+impl Shape {
+    /// What an event of this shape is and how it is written; for tuples with their length, tag included.
+    #[must_use]
+    pub fn form(self) -> String {
+        match self {
+            Self::Tuple(1) => "cleared, tuple of 1".to_owned(),
+            // No release sends 5; a store needs as many, a removal does not.
+            Self::Tuple(elements @ 0..=4) => format!("removed, tuple of {elements}"),
+            Self::Tuple(elements) => format!("stored, tuple of {elements}"),
+            Self::Map(fields) if fields.contains(Field::TokenIds) => "stored, map".to_owned(),
+            Self::Map(fields) if fields.contains(Field::BlockHashes) => "removed, map".to_owned(),
+            Self::Map(_) => "cleared, map".to_owned(),
+        }
+    }
+}
+
 /// A set of event fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldSet(u32);

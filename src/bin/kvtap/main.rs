@@ -73,6 +73,12 @@ fn is_bad_usage(error: &anyhow::Error) -> bool {
     if mock::is_bad_usage(error) {
         return true;
     }
+    #[cfg(feature = "server")]
+    if error.is::<live::FileError>()
+        || error.downcast_ref::<kvtap::server::ServiceError>().is_some_and(|error| error.is_bad_option())
+    {
+        return true;
+    }
     error.is::<kvtap::ConfigError>()
 }
 

@@ -86,20 +86,6 @@ pub(crate) fn common(some: &[Releases], others: &[Releases]) -> Vec<Releases> {
     both
 }
 
-/// What an event of this shape is and how it is written; for tuples with their length, tag included.
-pub(crate) fn form(shape: Shape) -> String {
-    match shape {
-        Shape::Tuple(1) => "cleared, tuple of 1".to_owned(),
-        // No release sends 5; a store needs as many, a removal does not.
-        Shape::Tuple(elements @ 0..=4) => format!("removed, tuple of {elements}"),
-        Shape::Tuple(elements) => format!("stored, tuple of {elements}"),
-        Shape::Map(fields) if fields.contains(Field::TokenIds) => "stored, map".to_owned(),
-        Shape::Map(fields) if fields.contains(Field::BlockHashes) => "removed, map".to_owned(),
-        Shape::Map(_) => "cleared, map".to_owned(),
-        _ => "other".to_owned(),
-    }
-}
-
 /// Who writes events of this shape.
 pub(crate) fn releases(shape: Shape) -> Vec<Releases> {
     match shape {
@@ -227,7 +213,7 @@ mod tests {
     fn of_tuple(tag: &str, elements: u8) -> (String, String) {
         let nils = vec![0xc0; usize::from(elements) - 1];
         let shape = shape(&[vec![0x90 | elements], text(tag), nils].concat());
-        (form(shape), names(&releases(shape)))
+        (shape.form(), names(&releases(shape)))
     }
 
     fn map(tag: &str, keys: &str) -> Shape {

@@ -146,7 +146,7 @@ pub(crate) fn explain(reason: Reason) -> &'static str {
 fn encodings(sources: &Sources) -> Table {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (shape, count) in sources.sources.iter().flat_map(|source| source.ingest.shapes()) {
-        let row = (producers::form(shape), producers::names(&producers::releases(shape)));
+        let row = (shape.form(), producers::names(&producers::releases(shape)));
         *counts.entry(row).or_default() += count;
     }
     let mut table = new_table(&["encoding", "events", "sent by"]);

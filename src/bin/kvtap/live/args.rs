@@ -1,5 +1,7 @@
 //! Command lines of the live commands, and the SPEC by which a source is named.
 
+#[cfg(feature = "server")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,15 +15,24 @@ const RANKS_MAX: u32 = 1024;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// A publisher to follow: ENDPOINT[,worker=N][,dp_rank=N][,ranks=N][,replay=ENDPOINT][,block_size=N][,model=NAME]
-    /// [,topic=TOPIC][,copies=count|set][,digest=low|high]; the worker is the position of the flag, from 0, unless given
-    #[arg(long = "source", value_name = "SPEC", value_parser = read_spec)]
+    /// [,group=NAME][,topic=TOPIC][,copies=count|set][,digest=low|high]; the worker is the position of the flag, from 0,
+    /// unless given
+    #[arg(long = "source", value_name = "SPEC", value_parser = read_spec, env = "KVTAP_SOURCES", value_delimiter = ' ')]
     pub(crate) sources: Vec<Spec>,
     /// End after so many seconds, instead of at SIGINT or SIGTERM
     #[arg(long = "for", value_name = "SECONDS", value_parser = read_seconds)]
     pub(crate) duration: Option<Duration>,
     /// Index shards, each with a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u8).range(1..=64))]
-    pub(crate) shards: u8,
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=64), env = "KVTAP_SHARDS")]
+    pub(crate) shards: Option<u8>,
+    /// Answer queries over HTTP there; publishers can then register as well
+    #[cfg(feature = "server")]
+    #[arg(long, value_name = "ADDRESS", env = "KVTAP_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Settings and sources (TOML); flags, then the environment count before them
+    #[cfg(feature = "server")]
+    #[arg(long, value_name = "FILE", env = "KVTAP_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
     /// Print one JSON object at the end instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -71,9 +82,38 @@ pub(crate) struct Spec {
     options: SourceOptions,
     worker: Option<u64>,
     ranks: u32,
+    #[cfg(feature = "server")]
+    partition: kvtap::server::PartitionId,
 }
 
 impl Spec {
+    /// What the endpoint says, and the defaults.
+    pub(super) fn new(endpoint: &str) -> Self {
+        Self {
+            options: SourceOptions::new(endpoint, 0),
+            worker: None,
+            ranks: 1,
+            #[cfg(feature = "server")]
+            partition: kvtap::server::PartitionId {
+                model_name: "default".to_owned(),
+                routing_group: "default".to_owned(),
+            },
+        }
+    }
+
+    /// Where its blocks count.
+    #[cfg(feature = "server")]
+    pub(super) const fn partition(&self) -> &kvtap::server::PartitionId {
+        &self.partition
+    }
+
+    /// Checks what no value shows by itself.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.options.check().map_err(|error| error.to_string())?;
+        // Whether every rank has an endpoint shows only when it is moved there.
+        self.sources(0).map(drop).map_err(|error| error.to_string())
+    }
+
     /// One source per rank, for the worker at this position of the command line.
     pub(crate) fn sources(&self, position: u64) -> anyhow::Result<Vec<SourceOptions>> {
         let mut first = self.options.clone();
@@ -90,7 +130,7 @@ impl Spec {
 fn read_spec(spec: &str) -> Result<Spec, String> {
     let mut parts = spec.split(',');
     let endpoint = parts.next().unwrap_or_default();
-    let mut read = Spec { options: SourceOptions::new(endpoint, 0), worker: None, ranks: 1 };
+    let mut read = Spec::new(endpoint);
     let mut seen = Vec::new();
     for part in parts {
         let (key, value) = part.split_once('=').ok_or_else(|| format!("'{part}' is not KEY=VALUE"))?;
@@ -100,14 +140,13 @@ fn read_spec(spec: &str) -> Result<Spec, String> {
         seen.push(key);
         read.set(key, value)?;
     }
-    read.options.check().map_err(|error| error.to_string())?;
-    // Whether every rank has an endpoint shows only when it is moved there.
-    read.sources(0).map_err(|error| error.to_string())?;
+    read.check()?;
     Ok(read)
 }
 
 impl Spec {
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+    /// Sets one option from its text.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let ingest = &mut self.options.ingest;
         match key {
             "worker" => self.worker = Some(number(key, value, 0..=u64::MAX)?),
@@ -116,8 +155,13 @@ impl Spec {
             "block_size" => ingest.block_size = small(key, value, 1, 65_536)?,
             "replay" => self.options.replay = Some(value.to_owned()),
             "topic" => self.options.topic = value.as_bytes().to_vec(),
-            // Named for the router; one index is for one model.
-            "model" => {}
+            #[cfg(feature = "server")]
+            "model" => value.clone_into(&mut self.partition.model_name),
+            #[cfg(feature = "server")]
+            "group" => value.clone_into(&mut self.partition.routing_group),
+            // A note for the reader: without the service there is one index.
+            #[cfg(not(feature = "server"))]
+            "model" | "group" => {}
             "copies" => {
                 ingest.copies = match value {
                     "count" => Copies::Count,
@@ -134,8 +178,8 @@ impl Spec {
             }
             _ => {
                 return Err(format!(
-                    "'{key}' is no option of a source (worker, dp_rank, ranks, replay, block_size, model, topic, \
-                     copies, digest)"
+                    "'{key}' is no option of a source (worker, dp_rank, ranks, replay, block_size, model, group, \
+                     topic, copies, digest)"
                 ));
             }
         }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use comfy_table::CellAlignment;
 use indicatif::HumanCount;
-use kvtap::source::{Listeners, Report, Source};
+use kvtap::source::{Listeners, Report, Source, Status};
 
 use super::args::ServeArgs;
 use super::ending::Ending;
 use super::logger;
+use super::settings::Settings;
 use crate::json::{self, Filtered, ServeSummary, SourceEntry, Totals};
 use crate::note;
 use crate::report::new_table;
@@ -22,43 +23,56 @@ const SOURCES_PER_THREAD: usize = 100;
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     logger::start();
     let ending = Ending::after(args.duration)?;
-    let engine = start_engine(args.shards.into())?;
+    let settings = Settings::new(args)?;
+    #[cfg(feature = "server")]
+    if let Some(address) = settings.listen {
+        return super::listen::run(args, &settings, address, ending);
+    }
+    let engine = start_engine(settings.shards.into())?;
     let start = Instant::now();
     let mut options = Vec::new();
-    for (position, spec) in (0..).zip(&args.sources) {
+    for (position, spec) in (0..).zip(&settings.sources) {
         options.extend(spec.sources(position)?);
     }
     let listeners = Listeners::start((options.len() / SOURCES_PER_THREAD + 1).min(64))?;
     let sources =
         options.into_iter().map(|options| listeners.add(&engine, options)).collect::<Result<Vec<_>, _>>()?;
+    wait(ending, || sources.iter().map(Source::status).collect());
+    // Its shards still hold everything: the blocks of a stopped source leave, but its report tells of them.
+    let index_bytes = engine.index_bytes();
+    let reports: Vec<Report> = sources.iter().filter_map(Source::stop).collect();
+    tell(args, &sum_up(&reports, index_bytes, start.elapsed()))
+}
+
+/// Tells how the sources stand until the end; after that a signal ends the program at once.
+pub(super) fn wait(ending: Ending, statuses: impl Fn() -> Vec<Status>) {
     let mut told = String::new();
     while !ending.wait(STATUS_EVERY) {
-        let line = status_line(&sources);
+        let line = status_line(&statuses());
         if line != told {
             note(&line);
             told = line;
         }
     }
     drop(ending);
-    // Its shards still hold everything: the blocks of a stopped source leave, but its report tells of them.
-    let index_bytes = engine.index_bytes();
-    let reports: Vec<Report> = sources.into_iter().filter_map(Source::stop).collect();
-    let summary = sum_up(&reports, index_bytes, start.elapsed());
+}
+
+/// Prints the summary.
+pub(super) fn tell(args: &ServeArgs, summary: &ServeSummary) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        json::write_line(&mut out, &summary)?;
+        json::write_line(&mut out, summary)?;
     } else {
-        write(&mut out, &summary)?;
+        write(&mut out, summary)?;
     }
     out.flush()?;
     Ok(())
 }
 
 /// All sources in one line, without anything that moves by itself: a quiet engine makes no lines.
-fn status_line(sources: &[Source]) -> String {
-    let statuses: Vec<_> = sources.iter().map(Source::status).collect();
+fn status_line(statuses: &[Status]) -> String {
     let count = |of: &str| statuses.iter().filter(|status| status.state.label() == of).count();
-    let sum = |of: fn(&kvtap::source::Status) -> u64| HumanCount(statuses.iter().map(of).sum()).to_string();
+    let sum = |of: fn(&Status) -> u64| HumanCount(statuses.iter().map(of).sum()).to_string();
     format!(
         "{} sources: {} live, {} replaying, {} degraded; {} batches, {} blocks placed; {} gaps, {} replayed, {} lost, {} \
          restarts",
@@ -75,7 +89,7 @@ fn status_line(sources: &[Source]) -> String {
     )
 }
 
-fn sum_up(reports: &[Report], index_bytes: usize, elapsed: Duration) -> ServeSummary {
+pub(super) fn sum_up(reports: &[Report], index_bytes: usize, elapsed: Duration) -> ServeSummary {
     let totals = Totals {
         counters: kvtap::Counters::default(),
         elapsed,

@@ -83,7 +83,7 @@ impl Findings {
         let counts = sequence.counts();
         let mut encodings: BTreeMap<(String, String), u64> = BTreeMap::new();
         for (shape, events) in ingest.shapes() {
-            let row = (producers::form(shape), producers::names(&producers::releases(shape)));
+            let row = (shape.form(), producers::names(&producers::releases(shape)));
             *encodings.entry(row).or_default() += events;
         }
         let encodings =

@@ -1,0 +1,34 @@
+//! What `serve` is to do: flags, then the environment (clap sees to both), then the file.
+
+use super::args::{ServeArgs, Spec};
+
+const SHARDS: u8 = 2;
+
+pub(super) struct Settings {
+    #[cfg(feature = "server")]
+    pub(super) listen: Option<std::net::SocketAddr>,
+    #[cfg(feature = "server")]
+    pub(super) listeners: Option<u8>,
+    pub(super) shards: u8,
+    /// Those of one place: flags or the environment replace the file's.
+    pub(super) sources: Vec<Spec>,
+}
+
+impl Settings {
+    #[cfg(feature = "server")]
+    pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
+        let file = args.config.as_deref().map(super::file::read).transpose()?.unwrap_or_default();
+        Ok(Self {
+            listen: args.listen.or(file.listen),
+            listeners: file.listeners,
+            shards: args.shards.or(file.shards).unwrap_or(SHARDS),
+            sources: if args.sources.is_empty() { file.sources } else { args.sources.clone() },
+        })
+    }
+
+    #[cfg(not(feature = "server"))]
+    #[expect(clippy::unnecessary_wraps, reason = "the file can be wrong")]
+    pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
+        Ok(Self { shards: args.shards.unwrap_or(SHARDS), sources: args.sources.clone() })
+    }
+}

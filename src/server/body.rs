@@ -1,0 +1,40 @@
+//! JSON bodies: read whole up to the endpoint's limit, and parsed where the work is done, not where requests are received.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::problem::ServiceError;
+
+/// A body that says it is JSON.
+pub(super) struct Body(Bytes);
+
+impl Body {
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ServiceError> {
+        let Json(read) = Json::from_bytes(&self.0)?;
+        Ok(read)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = ServiceError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ServiceError> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+        // A browser sends this to another site only if that site allows it.
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Err(ServiceError::refused(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the request needs `Content-Type: application/json`",
+            ));
+        }
+        Ok(Self(Bytes::from_request(request, state).await?))
+    }
+}

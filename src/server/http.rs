@@ -1,0 +1,142 @@
+//! Routes, and the server that answers them on threads of its own.
+
+use std::fmt;
+use std::future::IntoFuture as _;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, StatusCode, Uri};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt as _;
+use tokio::sync::watch;
+
+use super::problem::ServiceError;
+use super::service::Service;
+use super::{control, metrics, queries, reports};
+
+/// A million token ids of ten digits, with a comma and a space each.
+const QUERY_BODY_BYTES_MAX: usize = 16 << 20;
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// How long requests may take to end once the server stops.
+const GRACE: Duration = Duration::from_secs(10);
+
+fn router(service: Arc<Service>) -> Router {
+    let queries = Router::new()
+        .route("/query", post(queries::query))
+        .route("/query_by_hash", post(queries::query_by_hash))
+        .layer(DefaultBodyLimit::max(QUERY_BODY_BYTES_MAX));
+    Router::new()
+        .route("/register", post(control::register))
+        .route("/unregister", post(control::unregister))
+        .route("/workers", get(control::workers))
+        .route("/health", get(control::health))
+        .route("/ready", get(control::ready))
+        .route("/sources", get(reports::sources))
+        .route("/explain", get(reports::explain))
+        .route("/metrics", get(metrics::metrics))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(queries)
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(service)
+}
+
+async fn no_route(uri: Uri) -> ServiceError {
+    ServiceError::not_found(format_args!("there is no {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ServiceError {
+    let sentence = format!("{} does not take {method}", uri.path());
+    ServiceError::refused(StatusCode::METHOD_NOT_ALLOWED, sentence)
+}
+
+/// A running HTTP server. Dropping it stops it as [`Server::stop`] does.
+pub struct Server {
+    service: Arc<Service>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// If the address is taken or is none, or the threads cannot be started.
+    pub fn start(service: Arc<Service>, listen: impl ToSocketAddrs) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("kvtap-http")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        let routes = router(Arc::clone(&service));
+        let thread = std::thread::Builder::new().name("kvtap-http".to_owned()).spawn(move || {
+            runtime.block_on(serve(listener, routes, stopped));
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        })?;
+        Ok(Self { service, address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, and returns when the requests there are have their answers, or ten seconds are over.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.service.begin_stop();
+        // Without a receiver it has ended already.
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told on stderr; there is nothing to add.
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+async fn serve(listener: tokio::net::TcpListener, routes: Router, stopped: watch::Receiver<bool>) {
+    let listener = listener.tap_io(|connection| {
+        // Answers are one write each; without this the last part of a long one would wait.
+        let _ = connection.set_nodelay(true);
+    });
+    let wait = |mut stopped: watch::Receiver<bool>| async move {
+        // An error means that nobody is left who could stop it.
+        let _ = stopped.wait_for(|&stopped| stopped).await;
+    };
+    let served = axum::serve(listener, routes).with_graceful_shutdown(wait(stopped.clone()));
+    let late = async {
+        wait(stopped).await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        // Errors of single connections never end it.
+        _ = served.into_future() => {}
+        () = late => log::warn!("requests are cut off that have not ended in {} s", GRACE.as_secs()),
+    }
+}
