@@ -133,7 +133,8 @@ fn parse(text: &str) -> Result<Settings, (usize, String)> {
     };
     let deserializer = toml::Deserializer::parse(text).map_err(|error| mistake("", &error))?;
     let document: Document = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let key = error.path().to_string();
+        // `Spanned` is a key of its own to serde.
+        let key = error.path().to_string().replace(".$__serde_spanned_private_value", "");
         mistake(key.trim_start_matches('.').trim_end_matches(".?"), error.inner())
     })?;
     let mut sources = Vec::with_capacity(document.sources.len());
