@@ -54,13 +54,11 @@ struct Value<const KEY: usize>(String);
 
 impl<'de, const KEY: usize> Deserialize<'de> for Value<KEY> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = match toml::Value::deserialize(deserializer)? {
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::String(text) => text,
-            other => {
-                return Err(D::Error::custom(format_args!("a number or a word, not a {}", other.type_str())));
-            }
-        };
+        let value = toml::Value::deserialize(deserializer)?;
+        let text = value.as_integer().map(|number| number.to_string());
+        let text = text.or_else(|| value.as_str().map(str::to_owned)).ok_or_else(|| {
+            D::Error::custom(format_args!("a number or a word, not a {}", value.type_str()))
+        })?;
         // The endpoint does not matter yet.
         Spec::new("").set(KEYS[KEY], &text).map_err(D::Error::custom)?;
         Ok(Self(text))
