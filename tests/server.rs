@@ -339,6 +339,64 @@ fn sources_and_reasons_are_told() {
     }
 }
 
+/// Names of metrics, and the labels their samples have.
+fn metric_labels(metrics: &str) -> std::collections::BTreeMap<String, Vec<String>> {
+    let mut found = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, rest) = line.split_once(['{', ' ']).unwrap();
+        let labels = rest.split_once("} ").map_or("", |(labels, _)| labels);
+        let keys = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+        found.entry(name.to_owned()).or_default().extend(keys);
+    }
+    found
+}
+
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let bench = Bench::new();
+    let publisher = Publisher::bind(TCP, TCP);
+    bench.register(&publisher, 7, 0);
+    publisher.send(0, &payload([at(store(&[1], None, 1..=4), "TAPE"), Event::new("BlockMoved")], 0));
+    bench.wait_for_batches(1);
+    let metrics = metric_labels(bench.get("/metrics").1.as_str().unwrap());
+    let dashboard: Value = serde_json::from_str(include_str!("../dashboards/kvtap.json")).unwrap();
+    let mut asked = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let query = target["expr"].as_str().unwrap();
+            let words: Vec<&str> = query
+                .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .filter(|word| !word.is_empty())
+                .collect();
+            let names: Vec<_> = words.iter().filter(|word| word.starts_with("kvtap_")).collect();
+            assert!(!names.is_empty(), "{query}");
+            let known = |name: &&&str| metrics.get(**name).unwrap_or_else(|| panic!("{name} of {query}"));
+            let labels: Vec<_> = names.iter().flat_map(known).collect();
+            // Labels it groups by, and labels it selects.
+            let grouped =
+                query.split("by (").skip(1).flat_map(|rest| rest.split(')').next().unwrap().split(','));
+            let selected = query.split(['{', ',']).filter_map(|part| Some(part.split_once("=~")?.0));
+            for label in grouped.chain(selected).map(str::trim) {
+                assert!(labels.iter().any(|known| *known == label), "{label} of {query}");
+            }
+            asked += names.len();
+        }
+    }
+    assert!(asked > 10, "{asked}");
+}
+
+#[test]
+fn the_page_loads_nothing_from_elsewhere() {
+    let bench = Bench::new();
+    let mut response = bench.agent.get(bench.url("/")).call().unwrap();
+    let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
+    let page = response.body_mut().read_to_string().unwrap();
+    assert!(page.starts_with("<!doctype html>") && !page.contains("//cdn") && !page.contains("src="));
+    assert!(!page.contains("innerHTML"), "what comes from the wire is text");
+}
+
 #[test]
 fn health_is_at_once_and_ready_when_sources_are_there() {
     let bench = Bench::new();

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
 use tokio::sync::watch;
@@ -31,6 +32,7 @@ fn router(service: Arc<Service>) -> Router {
         .route("/query_by_hash", post(queries::query_by_hash))
         .layer(DefaultBodyLimit::max(QUERY_BODY_BYTES_MAX));
     Router::new()
+        .route("/", get(page))
         .route("/register", post(control::register))
         .route("/unregister", post(control::unregister))
         .route("/workers", get(control::workers))
@@ -44,6 +46,13 @@ fn router(service: Arc<Service>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(service)
+}
+
+/// What is going on, for people. Whatever a publisher or a query says, the page loads nothing and speaks to us alone.
+async fn page() -> impl IntoResponse {
+    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                          base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("assets/index.html")))
 }
 
 async fn no_route(uri: Uri) -> ServiceError {
