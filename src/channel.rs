@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError, TrySendError, bounded};
 
-use crate::placement::Record;
+use crate::placement::{Placed, Record, Slot};
 
 /// Records of one shard, in order. Its buffer goes back to the sources once applied.
 pub(crate) type RecordBatch = Vec<Record>;
@@ -22,6 +22,8 @@ pub(crate) enum Message {
     Records(RecordBatch),
     /// Answered when everything before it has been applied.
     Flush(Sender<()>),
+    /// Asks for all blocks of a slot.
+    Blocks(Slot, Sender<Vec<Placed>>),
 }
 
 /// The sources' end of one shard's channel.
@@ -64,6 +66,13 @@ impl Outlet {
     /// Messages on their way.
     pub(crate) fn waiting(&self) -> usize {
         self.full.len()
+    }
+
+    /// All blocks of a slot, after everything sent before.
+    pub(crate) fn blocks(&self, slot: Slot) -> Vec<Placed> {
+        let (answer, answers) = bounded(1);
+        drop(self.full.send(Message::Blocks(slot, answer)));
+        answers.recv().unwrap_or_default()
     }
 
     /// Asks for a sign that everything sent before has been applied.

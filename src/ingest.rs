@@ -8,6 +8,7 @@ use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
 use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
+use crate::held::{HeldBlock, arrange};
 use crate::ids::{Tier, Worker};
 use crate::judge::Judge;
 #[cfg(feature = "bench")]
@@ -181,6 +182,19 @@ impl Ingest {
     /// The ranks that have sent sound batches.
     pub fn workers(&self) -> impl ExactSizeIterator<Item = Worker> {
         self.ranks.known.iter().map(|rank| rank.worker)
+    }
+
+    /// What its workers hold, parents before what follows them. Takes a walk over all blocks.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<HeldBlock> {
+        let mut held = Vec::new();
+        for rank in &self.ranks.known {
+            for (shard, outlet) in self.outbox.outlets.iter().enumerate() {
+                let named: Vec<_> = rank.chain.named(shard).collect();
+                arrange(rank.worker, &named, &outlet.blocks(rank.slot), &mut held);
+            }
+        }
+        held
     }
 
     /// Live (worker, tier, engine hash) triples.

@@ -339,6 +339,47 @@ fn sources_and_reasons_are_told() {
     }
 }
 
+#[test]
+fn a_dump_brings_about_what_is_held() {
+    let bench = Bench::new();
+    let publisher = Publisher::bind(TCP, TCP);
+    bench.register(&publisher, 7, 0);
+    // A chain of 40 blocks with a branch after its second, one end in host memory, and one block taken out.
+    let hashes: Vec<u64> = (1..=40).collect();
+    let events = [
+        store(&hashes, None, 1..=160),
+        store(&[100, 101], Some(2), 900..=907),
+        at(store(&[200], Some(101), 908..=911), "CPU"),
+        support::source::remove(&[40]),
+    ];
+    publisher.send(0, &payload(events, 0));
+    bench.wait_for_batches(1);
+    let (status, dumped) = bench.get("/dump");
+    assert_eq!((status, &dumped["m:default"]["block_size"]), (200, &json!(4)));
+    let mut locals = std::collections::BTreeMap::new();
+    let mut held = Vec::new();
+    for event in dumped["m:default"]["events"].as_array().unwrap() {
+        assert_eq!((&event["worker_id"], &event["event"]["dp_rank"]), (&json!(7), &json!(0)));
+        let stored = &event["event"]["data"]["stored"];
+        let mut parent = stored["parent_hash"].as_u64();
+        for block in stored["blocks"].as_array().unwrap() {
+            let hash = block["block_hash"].as_u64().unwrap();
+            assert!(parent.is_none_or(|parent| locals.contains_key(&parent)), "parents come first: {dumped}");
+            locals.insert(hash, block["tokens_hash"].as_u64().unwrap());
+            held.push((event["storage_tier"].as_str().unwrap(), hash, parent));
+            parent = Some(hash);
+        }
+    }
+    held.sort_unstable();
+    let mut wanted: Vec<_> =
+        (1..=39).map(|hash| ("device", hash, Some(hash - 1).filter(|&hash| hash > 0))).collect();
+    wanted.extend([("device", 100, Some(2)), ("device", 101, Some(100)), ("host_pinned", 200, Some(101))]);
+    assert_eq!(held, wanted);
+    let mut hashes = Vec::new();
+    kvtap::Prompt::new(&(1..=156).collect::<Vec<_>>(), 4).local_hashes(&mut hashes);
+    assert!((1..).zip(&hashes).all(|(hash, local)| locals[&hash] == local.0));
+}
+
 /// Names of metrics, and the labels their samples have.
 fn metric_labels(metrics: &str) -> std::collections::BTreeMap<String, Vec<String>> {
     let mut found = std::collections::BTreeMap::<String, Vec<String>>::new();

@@ -29,6 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("query", &["ids", "hash", "placement", "shard", "slots", "epoch", "sync"]),
     ("prefixes", &["ids", "hash", "observe"]),
     ("feed", &["ids", "judge", "ingest"]),
+    ("held", &["ids", "placement"]),
     ("config", &["wire"]),
     (
         "normalizer",
@@ -50,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "channel",
             "shard",
             "slots",
+            "held",
         ],
     ),
     ("engine", &["channel", "shard", "slots", "epoch", "query", "config", "ingest"]),

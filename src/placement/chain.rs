@@ -21,6 +21,15 @@ pub(super) struct Link {
     check: Check,
 }
 
+/// A block that is held, by its source's words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named {
+    pub(crate) engine_hash: EngineHash,
+    pub(crate) ordinal: Ordinal,
+    /// Tiers that have a copy.
+    pub(crate) tiers: [bool; 4],
+}
+
 /// How a store of one block changed what the worker holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -225,6 +234,15 @@ impl Chain {
         self.names.iter().flat_map(|(engine_hash, name)| {
             let held = Tier::ALL.into_iter().filter(move |&tier| name.copies(tier) > 0);
             held.map(move |tier| (tier, engine_hash))
+        })
+    }
+
+    /// Every block that is held in a shard.
+    pub(crate) fn named(&self, shard: usize) -> impl Iterator<Item = Named> {
+        self.names.iter().filter(move |(_, name)| name.shard() == shard).map(|(engine_hash, name)| Named {
+            engine_hash,
+            ordinal: name.ordinal(),
+            tiers: Tier::ALL.map(|tier| name.copies(tier) > 0),
         })
     }
 

@@ -10,9 +10,9 @@ mod identity;
 mod locals;
 mod repeats;
 
-pub(crate) use chain::Chain;
+pub(crate) use chain::{Chain, Named};
 use locals::LocalHasher;
-pub(crate) use record::{Lane, Op, Ordinal, Record, Slot, shard_of};
+pub(crate) use record::{Lane, Op, Ordinal, Placed, Record, Slot, shard_of};
 use repeats::Repeats;
 
 use crate::counters::Counters;

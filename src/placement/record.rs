@@ -14,6 +14,16 @@ pub(crate) struct Lane(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ordinal(pub(crate) u32);
 
+/// Where a block lies in its shard; places are numbers that mean something there alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) ordinal: Ordinal,
+    pub(crate) at: u32,
+    /// The place of the block before it; `None` at the start of a prompt.
+    pub(crate) before: Option<u32>,
+    pub(crate) local_hash: LocalHash,
+}
+
 impl Ordinal {
     /// No number was left. The block is known to its source alone.
     pub(crate) const NONE: Self = Self(u32::MAX);

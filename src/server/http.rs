@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::problem::ServiceError;
 use super::service::Service;
-use super::{control, metrics, queries, reports};
+use super::{control, dump, metrics, queries, reports};
 
 /// A million token ids of ten digits, with a comma and a space each.
 const QUERY_BODY_BYTES_MAX: usize = 16 << 20;
@@ -40,6 +40,7 @@ fn router(service: Arc<Service>) -> Router {
         .route("/ready", get(control::ready))
         .route("/sources", get(reports::sources))
         .route("/explain", get(reports::explain))
+        .route("/dump", get(dump::dump_all))
         .route("/metrics", get(metrics::metrics))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .merge(queries)

@@ -23,6 +23,7 @@ mod body;
 mod queries;
 mod control;
 mod reports;
+mod dump;
 mod metrics;
 mod http;
 

@@ -12,6 +12,10 @@ impl Location {
         Self(page.0 << 3 | within)
     }
 
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
     pub(super) const fn page(self) -> (Line, u32) {
         (Line(self.0 >> 4 << 1), self.0 & 15)
     }
@@ -39,6 +43,16 @@ impl Locations {
     pub(super) fn get(&self, ordinal: Ordinal) -> Option<Location> {
         let chunk = self.chunks.get(ordinal.0 as usize / CHUNK)?.as_ref()?;
         Some(chunk.locations[ordinal.0 as usize % CHUNK]).filter(|&location| location > 0).map(Location)
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Ordinal, Location)> {
+        let chunks =
+            self.chunks.iter().enumerate().filter_map(|(number, chunk)| Some((number, chunk.as_ref()?)));
+        chunks.flat_map(|(number, chunk)| {
+            let used = chunk.locations.iter().enumerate().filter(|&(_, &location)| location > 0);
+            used.map(move |(at, &location)| (Ordinal((number * CHUNK + at) as u32), Location(location)))
+        })
     }
 
     pub(super) fn set(&mut self, ordinal: Ordinal, location: Location) {

@@ -120,6 +120,8 @@ fn run(inlet: &Inlet, mut writer: Writer) {
                 writer.settle();
                 drop(sign);
             }
+            // Whoever asked may have gone.
+            Ok(Some(Message::Blocks(slot, answer))) => drop(answer.send(writer.blocks(slot))),
             Ok(None) => {}
             Err(_) => break,
         }

@@ -71,6 +71,19 @@ impl Runs {
         Some(Position { run: Line(high(link)), offset: low(link) * PAGE_BLOCKS as u32 + within })
     }
 
+    /// A block's local hash, and where the block before it lies.
+    pub(super) fn look(&self, location: Location) -> Option<(LocalHash, Option<Location>)> {
+        let Position { run, offset } = self.position(location)?;
+        let run = self.run(run)?;
+        let (_, local_hash) = block_at(run, offset)?;
+        let (line, end) = if offset > 0 { (run.line, offset) } else { run.parent() };
+        if line == ROOT {
+            return Some((local_hash, None));
+        }
+        let (before, _) = block_at(self.run(line)?, end.checked_sub(1)?)?;
+        Some((local_hash, Some(before)))
+    }
+
     /// Where the block with this hash lies that follows what is before `after`; it is made if it is new. `None` if there is
     /// no room.
     pub(super) fn place(&mut self, after: Position, block: LocalHash) -> Option<(Location, Position)> {

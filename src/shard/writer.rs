@@ -16,7 +16,7 @@ use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, STATE, low, pair};
 use super::runs::{Position, Runs, count_holders};
 use crate::epoch::Pins;
 use crate::ids::{LocalHash, Tier};
-use crate::placement::{Lane, Op, Ordinal, Record, Slot};
+use crate::placement::{Lane, Op, Ordinal, Placed, Record, Slot};
 use crate::slots::Slots;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -285,6 +285,16 @@ impl Writer {
             self.twins.shrink_to_fit();
         }
         self.tell_bytes();
+    }
+
+    /// Every block of a slot.
+    pub(super) fn blocks(&self, slot: Slot) -> Vec<Placed> {
+        let locations = self.locations.get(slot.index()).into_iter().flat_map(Locations::iter);
+        let placed = locations.filter_map(|(ordinal, location)| {
+            let (local_hash, before) = self.runs.look(location)?;
+            Some(Placed { ordinal, at: location.bits(), before: before.map(Location::bits), local_hash })
+        });
+        placed.collect()
     }
 
     /// Tells others how much memory the shard takes.

@@ -14,7 +14,7 @@ use super::options::{Problem, SourceError, SourceOptions};
 use super::socket::{Hub, Pollable, Waker, Wakeups, poll};
 use super::status::{Board, Glance, Report, Status};
 use super::stream::Stream;
-use crate::{Engine, Worker};
+use crate::{Engine, HeldBlock, Worker};
 
 /// libzmq has 1,023 sockets per context, a thread's; a source takes up to four.
 const SOURCES_PER_THREAD: usize = 250;
@@ -41,6 +41,7 @@ struct Remote {
 
 enum Command {
     Add(u64, Box<LiveSource>),
+    Blocks(u64, Sender<Vec<HeldBlock>>),
     Glance(u64, Sender<Glance>),
     Report(u64, Sender<Report>),
     Remove(u64, Sender<Report>),
@@ -123,6 +124,13 @@ impl Source {
     /// Waits until the status is as wanted, so long at most. Says whether it is.
     pub fn wait(&self, timeout: Duration, is_so: impl Fn(&Status) -> bool) -> bool {
         self.board.wait(timeout, is_so)
+    }
+
+    /// What its workers hold, parents before what follows them. Its listener walks over all blocks meanwhile. `None` if it
+    /// has ended.
+    #[must_use]
+    pub fn blocks(&self) -> Option<Vec<HeldBlock>> {
+        self.ask(|answer| Command::Blocks(self.number, answer))
     }
 
     /// What its listener can say at once. `None` if it has ended.
@@ -249,6 +257,11 @@ impl Listener {
             match command {
                 Command::Add(number, source) => {
                     self.sources.insert(number, source);
+                }
+                Command::Blocks(number, answer) => {
+                    if let Some(source) = self.sources.get(&number) {
+                        drop(answer.send(source.blocks()));
+                    }
                 }
                 Command::Glance(number, answer) => {
                     if let Some(source) = self.sources.get(&number) {

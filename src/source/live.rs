@@ -8,7 +8,7 @@ use super::options::{SourceError, SourceOptions, binds};
 use super::socket::{Change, Frames, Hub, Monitor, Pollable, Requester, Subscriber};
 use super::status::{Board, Glance, Report, State};
 use super::stream::{Rest, Stream};
-use crate::{Message, ReplayReply};
+use crate::{HeldBlock, Message, ReplayReply};
 
 /// Messages read of one source before the others have their turn.
 const BURST: usize = 256;
@@ -319,6 +319,11 @@ impl LiveSource {
     /// What can be said at once.
     pub(super) fn glance(&self) -> Glance {
         self.stream.glance()
+    }
+
+    /// Every block its workers hold.
+    pub(super) fn blocks(&self) -> Vec<HeldBlock> {
+        self.stream.blocks()
     }
 
     /// Sums up once all that was applied is visible.

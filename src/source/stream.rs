@@ -7,7 +7,7 @@ use super::journal::Journal;
 use super::options::SourceOptions;
 use super::status::{Glance, Report, Status};
 use crate::wire::{Decoder, WireError};
-use crate::{Ingest, Live, Message, Placement, Reason, Replayed, Sequence, Worker};
+use crate::{HeldBlock, Ingest, Live, Message, Placement, Reason, Replayed, Sequence, Worker};
 
 /// What follows a source's messages, in order.
 #[derive(Debug)]
@@ -229,6 +229,11 @@ impl Stream {
             drift: self.drift(),
             examples: self.examples.all(),
         }
+    }
+
+    /// Every block its workers hold.
+    pub(super) fn blocks(&self) -> Vec<HeldBlock> {
+        self.ingest.blocks()
     }
 
     fn drift(&self) -> Vec<(String, u64)> {

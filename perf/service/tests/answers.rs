@@ -83,6 +83,8 @@ fn answers_are_equal() {
             let body = json!({
                 "instance_id": instance_id, "endpoint": publisher.endpoint, "model_name": name,
                 "block_size": block_size, "tenant_id": "t",
+                // To the peer a block that is stored twice is gone after one removal.
+                "copies": "set",
             });
             register(addresses, &body, &publisher);
             for (sequence, payload) in (0..).zip(&payloads[..batches]) {
