@@ -3,6 +3,7 @@
 #[expect(unsafe_code, reason = "segments of atomics that are given back while readers look at others")]
 pub(crate) mod memory;
 mod arena;
+mod version;
 mod run;
 mod children;
 mod locations;

@@ -17,6 +17,7 @@
 
 use super::LINE_WORDS;
 use super::memory::{Line, View};
+use super::version::{self, State};
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
 use crate::placement::{Lane, Slot};
@@ -30,7 +31,7 @@ pub(super) const HEADER_WORDS: usize = 2 * LINE_WORDS;
 /// Blocks of a run; a longer prompt goes on in a child.
 pub(super) const RUN_MAX: u32 = (1 << 23) - 1;
 
-pub(super) const STATE: usize = 0;
+const STATE: usize = 0;
 pub(super) const SPINE: usize = 1;
 pub(super) const HOLDERS: usize = 2;
 pub(super) const CHILDREN: usize = 3;
@@ -77,13 +78,6 @@ pub(crate) struct Run<'m> {
     pub(super) view: View<'m>,
     pub(crate) line: Line,
     words: &'m [AtomicU64; HEADER_WORDS],
-}
-
-/// A run's length, and how often anything of it was taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) version: u32,
-    pub(crate) length: u32,
 }
 
 /// The pages of a run.
@@ -159,10 +153,15 @@ impl<'m> Run<'m> {
         self.words[word].store(value, Ordering::Release);
     }
 
+    /// The word of length and version.
+    #[inline]
+    pub(super) const fn state_word(self) -> &'m AtomicU64 {
+        &self.words[STATE]
+    }
+
     #[inline]
     pub(crate) fn state(self) -> State {
-        let word = self.load(STATE);
-        State { version: high(word), length: low(word) }
+        version::look(self.state_word())
     }
 
     /// Where it continues its parent.

@@ -10,9 +10,9 @@ use super::locations::Location;
 use super::memory::{Line, View};
 use super::run::{
     CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN,
-    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, STATE, TABLE_SHIFT, TABLE_USED, high, low,
-    pair,
+    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
+use super::version;
 use crate::epoch::Pins;
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
@@ -123,7 +123,7 @@ impl Runs {
             }
             spine.digests.get(number)?.store(page_digest(&blocks), Ordering::Release);
         }
-        run.store(STATE, pair(run.state().version, length + 1));
+        version::set_length(run.state_word(), length + 1);
         Some(Location::new(page, within as u32))
     }
 
@@ -289,7 +289,7 @@ impl Runs {
             if needed >= state.length {
                 return;
             }
-            run.store(STATE, pair(state.version.wrapping_add(1), needed));
+            version::set_length(run.state_word(), needed);
             self.free_pages(line, needed, state.length);
             if needed > 0 || children > 0 {
                 self.shrink_spine(line, needed);

@@ -12,8 +12,9 @@ use ahash::RandomState;
 use super::Shared;
 use super::locations::{Location, Locations};
 use super::memory::Line;
-use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, STATE, low, pair};
+use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, low};
 use super::runs::{Position, Runs, count_holders};
+use super::version;
 use crate::epoch::Pins;
 use crate::ids::{LocalHash, Tier};
 use crate::placement::{Lane, Op, Ordinal, Record, Slot};
@@ -136,7 +137,7 @@ impl Writer {
         if lane.tier_index() > 0 {
             // A reader that saw less of the nearer tiers must not add this to it.
             self.shared.give_way();
-            raise_version(run);
+            version::raise(run.state_word());
         }
         let holders = run.holders();
         let is_even = low(run.load(HOLDER_COUNTS)) & IS_UNEVEN == 0;
@@ -175,7 +176,7 @@ impl Writer {
             (Some((index, holder)), Some((other, rest))) => {
                 set(&holders[index], Holder { end: rest.end, ..holder });
                 self.shared.give_way();
-                take_away(run, || holders[other].store(0, Ordering::Release));
+                version::take_away(run.state_word(), || holders[other].store(0, Ordering::Release));
                 count_holders(run, -1);
             }
             (None, None) => {
@@ -228,7 +229,7 @@ impl Writer {
         // The holders may have moved, but in order: where one is added, no place was free.
         let Some(run) = self.runs.run(at.run) else { return };
         let Some(word) = run.holders().get(index) else { return };
-        take_away(run, || word.store(left, Ordering::Release));
+        version::take_away(run.state_word(), || word.store(left, Ordering::Release));
         self.hand = Hand { run: at.run, lane, index };
         let length = run.state().length;
         if left == 0 {
@@ -305,20 +306,6 @@ fn holder(word: &AtomicU64) -> Option<Holder> {
 #[inline]
 fn set(word: &AtomicU64, holder: Holder) {
     word.store(holder.word(), Ordering::Release);
-}
-
-/// Changes a run in a way that takes something away: readers who saw a part of it look again.
-#[inline]
-fn take_away(run: Run<'_>, change: impl FnOnce()) {
-    raise_version(run);
-    change();
-    raise_version(run);
-}
-
-#[inline]
-fn raise_version(run: Run<'_>) {
-    let state = run.state();
-    run.store(STATE, pair(state.version.wrapping_add(1), state.length));
 }
 
 fn set_uneven(run: Run<'_>) {
