@@ -3,6 +3,7 @@
 //! The engine names blocks by hashes of its own; only here are they translated, so shards need none of them.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use ahash::RandomState;
 
@@ -60,6 +61,13 @@ impl KnownBlocks for Chain {
             }
             _ => Namespace::Plain,
         }
+    }
+}
+
+/// Gives the memory of an empty map back, if it is worth it.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
+    if map.capacity() > 1024 {
+        map.shrink_to_fit();
     }
 }
 
@@ -204,8 +212,8 @@ impl Chain {
         self.names.remove(engine_hash);
         self.ordinals[found.shard].free(found.ordinal);
         if self.names.len() == 0 {
-            self.many.shrink_to_fit();
-            self.salts.shrink_to_fit();
+            shrink(&mut self.many);
+            shrink(&mut self.salts);
         }
         Some((found, true, true))
     }

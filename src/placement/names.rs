@@ -117,6 +117,8 @@ pub(super) struct Names {
 /// Places after the last share.
 const TAIL: usize = 32;
 const PLACES_MIN: usize = 16;
+/// Tables up to this are not worth shrinking.
+const PLACES_KEPT: usize = 1024;
 
 impl Names {
     pub(super) fn new(hasher: &RandomState) -> Self {
@@ -209,10 +211,8 @@ impl Names {
         self.names.copy_within(at + 1..end, at);
         self.names[end - 1] = Name::default();
         self.live -= 1;
-        if self.live == 0 {
-            (self.names, self.places) = (Vec::new(), 0);
-        } else if self.live < self.places / 2 && self.places > PLACES_MIN {
-            self.resize(self.live * 4 / 3);
+        if self.live < self.places / 2 && self.places > PLACES_KEPT {
+            self.resize((self.live * 4 / 3).max(PLACES_KEPT));
         }
     }
 
@@ -285,7 +285,8 @@ mod tests {
         }
         assert_eq!(names.iter().map(|(hash, name)| (hash, name.ordinal().0)).collect::<HashMap<_, _>>(), map);
         map.keys().for_each(|&hash| names.remove(hash));
-        assert_eq!((names.len(), names.bytes()), (0, 0));
+        assert_eq!(names.len(), 0);
+        assert!(names.bytes() <= (PLACES_KEPT + TAIL) * size_of::<Name>());
     }
 
     #[test]
