@@ -69,7 +69,9 @@ fn records(bytes: impl Read) -> (Vec<u8>, End) {
 fn end(error: &KvcapError) -> End {
     assert!(!error.to_string().is_empty());
     match *error {
-        KvcapError::Damaged { offset, expected, found_bytes } => End::Damaged { offset, expected, found_bytes },
+        KvcapError::Damaged { offset, expected, found_bytes } => {
+            End::Damaged { offset, expected, found_bytes }
+        }
         ref other => panic!("memory cannot fail: {other}"),
     }
 }

@@ -45,8 +45,19 @@ struct Who(u8);
 enum Op {
     Store(Who, Store),
     /// Hashes alone, as offload connectors send them.
-    StoreByHash { who: Who, below: u8, first: Name, count: u8 },
-    Remove { who: Who, tier: u8, first: Name, count: u8, downwards: bool },
+    StoreByHash {
+        who: Who,
+        below: u8,
+        first: Name,
+        count: u8,
+    },
+    Remove {
+        who: Who,
+        tier: u8,
+        first: Name,
+        count: u8,
+        downwards: bool,
+    },
     Clear(Who),
     /// The source goes; a new one comes with its next event.
     Leave(Who),
@@ -349,7 +360,8 @@ impl Source {
         assert_eq!(counters.malformed_events + counters.unknown_events, 0);
         assert_eq!((counters.placed_blocks, counters.removed_blocks), (counts.placed, counts.removed));
         let filtered = |reason: &Reason| (reason.label(), counters.filtered(*reason));
-        let filtered: BTreeMap<_, _> = Reason::ALL.iter().map(filtered).filter(|(_, count)| *count > 0).collect();
+        let filtered: BTreeMap<_, _> =
+            Reason::ALL.iter().map(filtered).filter(|(_, count)| *count > 0).collect();
         assert_eq!(filtered, counts.filtered);
         assert_eq!(self.ingest.entries(), self.model.entries());
         let worker_id = self.ingest.workers().next().map_or(0, |worker| worker.worker_id);

@@ -60,7 +60,8 @@ fn arrays() -> Vec<(&'static str, Vec<u8>)> {
                 Some(0xcf | 0xd3) => 8,
                 _ => 0,
             };
-            let body: Vec<u8> = (0..width).map(|byte: u8| at.wrapping_mul(37).wrapping_add(byte.wrapping_mul(91))).collect();
+            let body: Vec<u8> =
+                (0..width).map(|byte: u8| at.wrapping_mul(37).wrapping_add(byte.wrapping_mul(91))).collect();
             [head, &body[..], if head.is_empty() { std::slice::from_ref(&0x2a) } else { &[] }].concat()
         });
         elements.collect::<Vec<u8>>()

@@ -57,7 +57,12 @@ fn event(shape: u8, name: &str, count: usize, array: &[u8]) -> Vec<u8> {
     let mut array = [&[0xdd], &u32::try_from(count).expect("an input's").to_be_bytes()[..], array].concat();
     let one = vec![0x91, 0x05];
     let mut fields = vec![("type", [&[0xab], &b"BlockStored"[..]].concat()), ("block_size", vec![0x04])];
-    fields.extend(["token_ids", "block_hashes"].into_iter().filter(|other| *other != name).map(|other| (other, one.clone())));
+    fields.extend(
+        ["token_ids", "block_hashes"]
+            .into_iter()
+            .filter(|other| *other != name)
+            .map(|other| (other, one.clone())),
+    );
     if shape & 32 == 0 {
         fields.push((name, array));
     } else {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use kvtap::wire::Event;
 use kvtap::{
-    Config, DigestHalf, Engine, EngineHash, Ingest, LocalHash, Observer, Placement, PrefixHashes, Prompt, Reader,
-    Reason, SourceConfig, Verdict, Worker,
+    Config, DigestHalf, Engine, EngineHash, Ingest, LocalHash, Observer, Placement, PrefixHashes, Prompt,
+    Reader, Reason, SourceConfig, Verdict, Worker,
 };
 
 use super::oracle::{

@@ -186,7 +186,9 @@ impl Model {
     fn live(&self) -> impl Iterator<Item = (u32, u8, u64)> {
         self.ranks.iter().flat_map(|(&rank, blocks)| {
             blocks.iter().flat_map(move |(&name, block)| {
-                (0..4_u8).filter(|&tier| block.copies[usize::from(tier)] > 0).map(move |tier| (rank, tier, name))
+                (0..4_u8)
+                    .filter(|&tier| block.copies[usize::from(tier)] > 0)
+                    .map(move |tier| (rank, tier, name))
             })
         })
     }
