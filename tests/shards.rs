@@ -194,7 +194,7 @@ fn what_was_flushed_is_visible_to_readers_of_every_thread() {
             }
         });
         let mut source = ingest(&engine, 0, 0);
-        for round in 0..sized(300, 25) as u32 {
+        for round in 0..u32::try_from(sized(300, 25)).expect("small") {
             let depth = round % 20;
             if depth == 0 {
                 apply(&mut source, [clear()]);

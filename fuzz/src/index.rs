@@ -220,11 +220,8 @@ impl World {
         let tier = usize::from(store.tier) % 4;
         let Self { sources, paths, .. } = self;
         self.blocks += names.len();
-        let source = match &mut sources[who.source()] {
-            Some(source) => source,
-            None => return,
-        };
-        source.model.store(paths, who.rank(), parent, (&names, &tokens), tier);
+        let Some(source) = &mut sources[who.source()] else { return };
+        source.model.store(paths, (who.rank(), tier), parent, (&names, &tokens));
         source.say(who.rank(), wire::stored(parent, &names, &tokens, tier));
     }
 

@@ -89,10 +89,9 @@ impl Model {
     pub(super) fn store(
         &mut self,
         paths: &mut Paths,
-        rank: u32,
+        (rank, tier): (u32, usize),
         parent: Option<u64>,
         (names, tokens): (&[u64], &[u32]),
-        tier: usize,
     ) {
         let blocks = self.ranks.entry(rank).or_default();
         if names.is_empty() {
