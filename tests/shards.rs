@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvtap::{Config, Engine, Ingest, Match, Prompt, Reader, SourceConfig};
 use support::pack::Choices;
+use support::sized;
 use support::source::{Event, clear, payload, remove, store};
 
 fn engine(shards: usize) -> Engine {
@@ -51,7 +52,7 @@ fn events_of_one_batch_reach_every_shard_in_their_order() {
         let (mut source, mut reader) = (ingest(&engine, 0, 0), engine.reader());
         let all: Vec<u64> = (1..=64).collect();
         let mut choices = Choices::new(7);
-        for round in 0..200 {
+        for round in 0..sized(200, 5) {
             // Any sequence of stores, removals and clears in one payload: the last word on each block counts.
             let mut events = Vec::new();
             let mut held = false;
@@ -121,7 +122,7 @@ fn a_source_that_goes_takes_its_blocks_along_and_leaves_others() {
 fn a_source_that_goes_unflushed_leaves_nothing_behind() {
     let engine = engine(3);
     let mut reader = engine.reader();
-    for _ in 0..100 {
+    for _ in 0..sized(100, 5) {
         let mut source = ingest(&engine, 1, 0);
         apply(&mut source, [chain(1..=64)]);
         drop(source);
@@ -133,7 +134,7 @@ fn a_source_that_goes_unflushed_leaves_nothing_behind() {
 fn a_new_source_in_a_freed_slot_sees_nothing_of_the_old_one() {
     let engine = engine(3);
     let mut reader = engine.reader();
-    for round in 0..5000_u64 {
+    for round in 0..sized(5000, 20) as u64 {
         let mut old = ingest(&engine, round, 0);
         apply(&mut old, [chain(1..=8)]);
         drop(old);
@@ -193,7 +194,7 @@ fn what_was_flushed_is_visible_to_readers_of_every_thread() {
             }
         });
         let mut source = ingest(&engine, 0, 0);
-        for round in 0..300 {
+        for round in 0..u32::try_from(sized(300, 25)).expect("small") {
             let depth = round % 20;
             if depth == 0 {
                 apply(&mut source, [clear()]);
@@ -212,6 +213,7 @@ fn what_was_flushed_is_visible_to_readers_of_every_thread() {
 
 /// Sweeping a big source holds a shard up between batches, so its channel fills and another source has to wait.
 #[test]
+#[cfg_attr(miri, ignore = "needs a hundred thousand blocks")]
 fn a_source_that_outruns_the_shards_waits_and_loses_nothing() {
     let engine = engine(1);
     let (mut slow, mut fast) = (ingest(&engine, 1, 0), ingest(&engine, 2, 0));
@@ -249,7 +251,7 @@ fn sources_on_many_threads_do_not_disturb_each_other() {
             scope.spawn(move || {
                 let (mut source, mut reader) = (ingest(engine, worker_id, 0), engine.reader());
                 let mut choices = Choices::new(worker_id);
-                for _ in 0..300 {
+                for _ in 0..sized(300, 5) {
                     let depth = choices.below(24) as u64 + 1;
                     apply(
                         &mut source,
@@ -294,7 +296,7 @@ fn an_answer_never_names_the_worker_that_took_over_a_slot() {
                 }
             });
         }
-        for _ in 0..2_000 {
+        for _ in 0..sized(2_000, 20) {
             let mut first = ingest(&engine, 1, 0);
             apply(&mut first, [store(&[1], None, 1..=4)]);
             first.flush();
