@@ -108,6 +108,9 @@ impl Ingest {
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let shards = self.outbox.outlets.len();
+        while self.ranks.must_wait_for(worker) {
+            self.outbox.wait_for_sweeps();
+        }
         let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
@@ -254,6 +257,7 @@ impl Ingest {
 impl Drop for Ingest {
     fn drop(&mut self) {
         for rank in &self.ranks.known {
+            self.outbox.slots.hide(rank.slot);
             self.outbox.sweep(rank.slot);
         }
         self.outbox.send_all();
@@ -263,6 +267,15 @@ impl Drop for Ingest {
 impl Ranks {
     pub(crate) const fn new(slots: Arc<Slots>, hasher: RandomState) -> Self {
         Self { known: Vec::new(), last: 0, slots, hasher }
+    }
+
+    /// Whether a new rank has to wait until slots are swept: there is room for it, but not yet.
+    fn must_wait_for(&self, worker: Worker) -> bool {
+        let is_known = |rank: &Rank| rank.worker == worker;
+        !self.known.get(self.last).is_some_and(is_known)
+            && !self.known.iter().any(is_known)
+            && self.known.len() < RANKS_MAX
+            && self.slots.must_wait()
     }
 
     fn rank(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<&mut Rank> {
@@ -345,25 +358,28 @@ impl Outbox {
         self.push(shard, record);
     }
 
-    /// Hides a slot from queries, and tells every shard that it is gone.
+    /// Tells every shard that a slot is gone.
     fn sweep(&mut self, slot: Slot) {
-        self.slots.hide(slot);
         let record = Record::new(Op::Sweep, slot.lane(Tier::Device), Ordinal::NONE, 0);
         (0..self.batches.len()).for_each(|shard| self.push(shard, record));
     }
 
     /// Drops every block of a slot. Gives the one in which the worker goes on.
     fn replace(&mut self, slot: Slot, worker: Worker) -> Slot {
-        self.sweep(slot);
         loop {
-            if let Some(slot) = self.slots.take(worker) {
-                return slot;
+            if let Some(other) = self.slots.exchange(slot, worker) {
+                self.sweep(slot);
+                return other;
             }
-            // Clears come faster than shards sweep: as full a channel as any.
-            self.back_pressure += 1;
-            self.send_all();
-            self.wait();
+            self.wait_for_sweeps();
         }
+    }
+
+    /// Clears come faster than shards sweep: as full a channel as any.
+    fn wait_for_sweeps(&mut self) {
+        self.back_pressure += 1;
+        self.send_all();
+        self.wait();
     }
 
     fn send(&mut self, shard: usize) {

@@ -72,6 +72,25 @@ impl Slots {
         if control.visible >= WORKERS_MAX {
             return None;
         }
+        self.show(&mut control, worker)
+    }
+
+    /// Whether one more worker finds a place only after others were swept.
+    pub(crate) fn must_wait(&self) -> bool {
+        let control = self.control();
+        control.visible < WORKERS_MAX && control.free.is_empty() && control.used == Slot::COUNT
+    }
+
+    /// Hides a slot, of which a sweep must follow, and gives its worker another at once: nobody can take its place. `None`, and
+    /// nothing done, if all other slots are still being swept.
+    pub(crate) fn exchange(&self, slot: Slot, worker: Worker) -> Option<Slot> {
+        let mut control = self.control();
+        let other = self.show(&mut control, worker)?;
+        self.hide_in(&mut control, slot);
+        Some(other)
+    }
+
+    fn show(&self, control: &mut Control, worker: Worker) -> Option<Slot> {
         let slot = match control.free.pop() {
             Some(slot) => slot,
             None => {
@@ -96,8 +115,11 @@ impl Slots {
 
     /// Hides a slot from queries, as if every block of it were gone. A sweep must follow.
     pub(crate) fn hide(&self, slot: Slot) {
+        self.hide_in(&mut self.control(), slot);
+    }
+
+    fn hide_in(&self, control: &mut Control, slot: Slot) {
         let Some(worker) = self.worker(slot) else { return };
-        let mut control = self.control();
         self.cells[slot.index()].dp_rank.store(0, Ordering::Release);
         control.visible -= 1;
         if let Some(names) = control.workers.get_mut(&worker) {

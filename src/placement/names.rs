@@ -118,7 +118,7 @@ pub(super) struct Names {
 const TAIL: usize = 32;
 const PLACES_MIN: usize = 16;
 /// Tables up to this are not worth shrinking.
-const PLACES_KEPT: usize = 1024;
+const PLACES_KEPT: usize = 256;
 
 impl Names {
     pub(super) fn new(hasher: &RandomState) -> Self {

@@ -80,7 +80,7 @@ impl Shared {
         self.bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes the shard took when it last said so: after each batch and flush.
+    /// Bytes the shard took at its last flush.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed) as usize
     }
