@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
+use crate::channel::{BATCH_RECORDS, Dead, Outlet, RecordBatch};
 use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
@@ -59,6 +59,7 @@ struct Outbox {
     batches: Vec<Filling>,
     slots: Arc<Slots>,
     back_pressure: u64,
+    undelivered: u64,
 }
 
 /// A batch that is being filled, and the block that the shard will be at after it.
@@ -72,7 +73,8 @@ impl Ingest {
     pub(crate) fn new(config: SourceConfig, decoder: Decoder, outlets: Vec<Outlet>, ranks: Ranks) -> Self {
         let filling = |outlet: &Outlet| Filling { records: outlet.empty_batch(), at: None };
         let batches = outlets.iter().map(filling).collect();
-        let outbox = Outbox { outlets, batches, slots: Arc::clone(&ranks.slots), back_pressure: 0 };
+        let outbox =
+            Outbox { outlets, batches, slots: Arc::clone(&ranks.slots), back_pressure: 0, undelivered: 0 };
         Self {
             decoder,
             ranks,
@@ -135,6 +137,7 @@ impl Ingest {
         self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
+        self.counters.undelivered_records = self.outbox.undelivered;
         Ok(applied)
     }
 
@@ -387,7 +390,11 @@ impl Outbox {
         // A shard takes up no batch where another left off.
         filling.at = None;
         let full = std::mem::replace(&mut filling.records, outlet.empty_batch());
-        self.back_pressure += u64::from(outlet.send(full));
+        let records = full.len() as u64;
+        match outlet.send(full) {
+            Ok(has_waited) => self.back_pressure += u64::from(has_waited),
+            Err(Dead) => self.undelivered += records,
+        }
     }
 
     fn send_all(&mut self) {

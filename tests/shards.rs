@@ -241,6 +241,64 @@ fn a_source_that_outruns_the_shards_waits_and_loses_nothing() {
     }
 }
 
+/// Names at two tiers of the same blocks: each must find them until it is taken out.
+#[test]
+fn a_cleared_worker_with_two_names_at_two_tiers_leaves_nothing() {
+    for shards in [1, 2, 7] {
+        let engine = engine(shards);
+        let (mut first, mut second) = (ingest(&engine, 1, 0), ingest(&engine, 2, 0));
+        let mut reader = engine.reader();
+        for _ in 0..5 {
+            let prompts = (0..200_u64).flat_map(|prompt| {
+                let hashes =
+                    |names: u64| (1..=20).map(move |block| names + prompt * 100 + block).collect::<Vec<_>>();
+                let tokens = u32::try_from(prompt).expect("small") * 1000
+                    ..=u32::try_from(prompt).expect("small") * 1000 + 79;
+                let on_host = store(&hashes(1_000_000), None, tokens.clone()).set("medium", "CPU");
+                [on_host, store(&hashes(2_000_000), None, tokens)]
+            });
+            apply(&mut first, prompts);
+            apply(&mut first, [clear()]);
+            // Takes the memory that the clear gives back.
+            for prompt in 0..200_u64 {
+                let from = u32::try_from(prompt).expect("small") * 1000 + 500_000;
+                let hashes: Vec<_> = (1..=20).map(|block| prompt * 100 + block).collect();
+                apply(&mut second, [store(&hashes, None, from..=from + 79)]);
+            }
+            first.flush();
+            second.flush();
+            for prompt in 0..200_u32 {
+                assert_eq!(holders(&mut reader, prompt * 1000..=prompt * 1000 + 79), []);
+                let from = prompt * 1000 + 500_000;
+                assert_eq!(holders(&mut reader, from..=from + 79), [(2, 0, 20)]);
+            }
+            apply(&mut second, [clear()]);
+        }
+        assert_eq!(engine.refused_blocks(), 0);
+    }
+}
+
+/// A prompt that lies block by block on device and host, across several runs' length.
+#[test]
+fn a_prompt_scattered_over_two_tiers_is_matched_whole() {
+    let engine = engine(1);
+    let (mut source, mut reader) = (ingest(&engine, 1, 0), engine.reader());
+    let hashes: Vec<u64> = (1..=10_000).collect();
+    let odd: Vec<u64> = hashes.iter().copied().filter(|hash| hash % 2 == 1).collect();
+    apply(&mut source, [store(&hashes, None, 1..=40_000)]);
+    let onto_host = store(&odd, None, 1..=0).set("medium", "CPU").set("block_size", 0);
+    apply(&mut source, [onto_host, remove(&odd)]);
+    source.flush();
+    let tokens: Vec<u32> = (1..=40_004).collect();
+    let mut matches = Vec::new();
+    reader.find_matches(&Prompt::new(&tokens, 4), &mut matches);
+    assert_eq!(matches[0].depths, [0, 10_000, 10_000, 10_000]);
+    apply(&mut source, [remove(&[5_000])]);
+    source.flush();
+    reader.find_matches(&Prompt::new(&tokens, 4), &mut matches);
+    assert_eq!(matches[0].depths, [0, 4_999, 4_999, 4_999]);
+}
+
 /// Sources of many threads share the shards; each keeps its own order.
 #[test]
 fn sources_on_many_threads_do_not_disturb_each_other() {

@@ -3,14 +3,14 @@
 //! # What an answer may rely on
 //!
 //! The walk notes the version of each run before it looks into it, and compares all of them at its end. The writer raises a
-//! run's version before and after anything is taken away there. So:
+//! run's version before and after anything is taken away there, or added for a slot with blocks at several tiers. So:
 //!
-//! * Versions unchanged: between the first look at a run and the end of the walk nothing was taken away from it that the walk
-//!   saw or that anything it saw follows from. What it saw of a worker in the runs before the last was still so when it
+//! * Versions unchanged: between the first look at a run and the end of the walk nothing of that kind happened to it that the
+//!   walk saw or that anything it saw follows from. What it saw of a worker in the runs before the last was still so when it
 //!   looked at the last: one moment at which all of it was true. (What was only added meanwhile may be seen or not; the
-//!   answer is then that of an earlier moment.)
+//!   answer is then that of an earlier moment: one depth, since the slot has blocks at one tier only.)
 //! * A version changed: the walk begins again. After three times the reader takes priority, and the writer waits before it
-//!   takes anything more away; so a walk is repeated at most a few times, however busy the writer.
+//!   changes anything more; so a walk is repeated at most a few times, however busy the writer.
 //!
 //! Everything a walk can reach stays in place while its reader is pinned.
 

@@ -30,14 +30,14 @@ const LINE_WORDS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Shared {
     memory: Arc<Memory>,
-    /// Readers that the writer has overtaken too often; it waits for them before it takes anything away.
+    /// Readers that the writer has overtaken too often; it waits for them before it changes anything they may have seen.
     overtaken: AtomicU32,
     /// Blocks that found no room.
     refused: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// While it lives, nothing is taken away from the shard's runs, but for one change that may have begun.
+/// While it lives, nothing that readers may have seen changes, but for one change that may have begun.
 #[derive(Debug)]
 pub(crate) struct Priority<'s>(&'s Shared);
 

@@ -1,7 +1,8 @@
-//! A run's state in one word, version and length, and how a reader finds out that something was taken away.
+//! A run's state in one word, version and length, and how a reader finds out that something has changed under it.
 //!
-//! The writer raises the version before and after it takes something away, with Release; nothing that follows from it is
-//! written before the second time. A reader looks at the version first, with Acquire, and again at its end:
+//! The writer raises the version before and after a change, with Release; nothing that follows from it is written before the
+//! second time. (Blocks added for a worker that has them at one tier only need no version: a walk that misses them is one that came
+//! earlier.) A reader looks at the version first, with Acquire, and again at its end:
 //!
 //! * It saw the change, or what was written after it: then it sees a version at its end that it did not see first, unless its
 //!   first look came after the change, and so did all it saw.
@@ -39,11 +40,11 @@ pub(super) fn raise(word: &AtomicU64) {
     word.store(pair(state.version.wrapping_add(1), state.length), Ordering::Release);
 }
 
-/// Takes something away; only the writer calls it. The change must store with Release.
+/// Changes something; only the writer calls it. The change must store with Release.
 #[inline]
-pub(super) fn take_away(word: &AtomicU64, change: impl FnOnce()) {
+pub(super) fn change(word: &AtomicU64, make: impl FnOnce()) {
     raise(word);
-    change();
+    make();
     raise(word);
 }
 
@@ -88,12 +89,29 @@ mod tests {
             let writer = loom::thread::spawn({
                 let runs = Arc::clone(&runs);
                 move || {
-                    take_away(&runs.states[0], || runs.words[0].store(0, Ordering::Release));
+                    change(&runs.states[0], || runs.words[0].store(0, Ordering::Release));
                     runs.words[1].store(1, Ordering::Release);
                 }
             });
             // The worker never held both.
             assert_ne!(walk(&runs, [0, 1]), Some([1, 1]));
+            writer.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn a_store_at_another_tier_is_never_seen_without_the_one_before() {
+        loom::model(|| {
+            let runs = Arc::new(Runs::default());
+            // The device's holder in a run, the host's in its child.
+            let writer = loom::thread::spawn({
+                let runs = Arc::clone(&runs);
+                move || {
+                    change(&runs.states[0], || runs.words[0].store(1, Ordering::Release));
+                    change(&runs.states[1], || runs.words[1].store(1, Ordering::Release));
+                }
+            });
+            assert_ne!(walk(&runs, [0, 1]), Some([0, 1]));
             writer.join().expect("no panic");
         });
     }
@@ -109,7 +127,7 @@ mod tests {
                 move || {
                     raise(&runs.states[0]);
                     runs.words[1].store(1, Ordering::Release);
-                    take_away(&runs.states[0], || runs.words[0].store(0, Ordering::Release));
+                    change(&runs.states[0], || runs.words[0].store(0, Ordering::Release));
                 }
             });
             let first = look(&runs.states[0]).version;
@@ -134,7 +152,7 @@ mod tests {
             let writer = loom::thread::spawn({
                 let runs = Arc::clone(&runs);
                 move || {
-                    take_away(&runs.states[0], || runs.words[1].store(0, Ordering::Release));
+                    change(&runs.states[0], || runs.words[1].store(0, Ordering::Release));
                     set_length(&runs.states[0], 0);
                     runs.words[0].store(8, Ordering::Release);
                     set_length(&runs.states[0], 1);

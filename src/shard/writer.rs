@@ -162,15 +162,28 @@ impl Writer {
 
     /// A lane holds a block under one more name; says whether it did already.
     fn cover(&mut self, lane: Lane, location: Location, at: Position) -> bool {
-        let Some(run) = self.runs.run(at.run) else { return false };
-        if let Some(locations) = self.locations.get_mut(lane.slot().index()) {
-            locations.is_tiered |= lane.tier_index() > 0;
-            if locations.is_tiered {
-                // A reader that saw less at one tier must not see this beside it: the four depths are of one moment.
-                self.shared.give_way();
-                version::raise(run.state_word());
-            }
+        let Some(locations) = self.locations.get_mut(lane.slot().index()) else { return false };
+        locations.is_tiered |= lane.tier_index() > 0;
+        if !locations.is_tiered {
+            return self.add_name(lane, location, at);
         }
+        // The four depths of an answer are of one moment: a reader that saw less at one tier must not see this beside it, nor one
+        // that does not see this what follows.
+        self.shared.give_way();
+        self.raise_version(at.run);
+        let was_covered = self.add_name(lane, location, at);
+        self.raise_version(at.run);
+        was_covered
+    }
+
+    fn raise_version(&self, run: Line) {
+        if let Some(run) = self.runs.run(run) {
+            version::raise(run.state_word());
+        }
+    }
+
+    fn add_name(&mut self, lane: Lane, location: Location, at: Position) -> bool {
+        let Some(run) = self.runs.run(at.run) else { return false };
         let holders = run.holders();
         let is_even = low(run.load(HOLDER_COUNTS)) & IS_UNEVEN == 0;
         if is_even
@@ -208,7 +221,7 @@ impl Writer {
             (Some((index, holder)), Some((other, rest))) => {
                 set(&holders[index], Holder { end: rest.end, ..holder });
                 self.shared.give_way();
-                version::take_away(run.state_word(), || holders[other].store(0, Ordering::Release));
+                version::change(run.state_word(), || holders[other].store(0, Ordering::Release));
                 count_holders(run, -1);
                 self.runs.gather_holders(at.run);
             }
@@ -263,7 +276,7 @@ impl Writer {
         // The holders may have moved, but in order: where one is added, no place was free.
         let Some(run) = self.runs.run(at.run) else { return };
         let Some(word) = run.holders().get(index) else { return };
-        version::take_away(run.state_word(), || word.store(left, Ordering::Release));
+        version::change(run.state_word(), || word.store(left, Ordering::Release));
         self.hand = Hand { run: at.run, lane, index };
         let length = run.state().length;
         if left == 0 {
