@@ -92,7 +92,7 @@ impl Counters {
         }
     }
 
-    fn plain_mut(&mut self) -> [&mut u64; 12] {
+    fn plain_mut(&mut self) -> [&mut u64; 13] {
         [
             &mut self.batches,
             &mut self.malformed_batches,
