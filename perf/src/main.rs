@@ -3,6 +3,11 @@
 #[expect(unsafe_code, reason = "an allocator cannot be written without")]
 mod alloc;
 mod decode;
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of workers, lengths and ranks are small, and never negative"
+)]
 mod index;
 mod instructions;
 mod machine;
