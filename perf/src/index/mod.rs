@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) {
     let show = |text: &str| if options.json { eprint!("{text}") } else { print!("{text}") };
     show(&machine::line(&["kvtap", "kv-index", "dynamo-kv-router"]));
     let workers = match (&options.workers[..], options.quick) {
-        ([], true) => vec![8, 16],
+        ([], true) => vec![8, 64],
         ([], false) => vec![8, 64, 256],
         (some, _) => some.to_vec(),
     };
@@ -67,7 +67,8 @@ pub(crate) fn run(options: &Options) {
 /// A worker must have room for more than one prompt.
 fn size(workers: usize, quick: bool) -> Size {
     let (capacity, steady_blocks) = match (quick, workers) {
-        (true, _) => (10_000, 100_000),
+        (true, 0..=8) => (40_000, 300_000),
+        (true, _) => (10_000, 300_000),
         (false, 0..=8) => (125_000, 1_000_000),
         (false, 9..=64) => (40_000, 2_000_000),
         (false, _) => (20_000, 3_000_000),
