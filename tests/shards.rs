@@ -286,7 +286,9 @@ fn a_prompt_scattered_over_two_tiers_is_matched_whole() {
     let hashes: Vec<u64> = (1..=10_000).collect();
     let odd: Vec<u64> = hashes.iter().copied().filter(|hash| hash % 2 == 1).collect();
     apply(&mut source, [store(&hashes, None, 1..=40_000)]);
-    let onto_host = store(&odd, None, 1..=0).set("medium", "CPU").set("block_size", 0);
+    let no_tokens = rmpv::Value::Array(Vec::new());
+    let onto_host =
+        store(&odd, None, 1..=1).set("token_ids", no_tokens).set("medium", "CPU").set("block_size", 0);
     apply(&mut source, [onto_host, remove(&odd)]);
     source.flush();
     let tokens: Vec<u32> = (1..=40_004).collect();
