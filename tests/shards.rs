@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use kvtap::{Config, Engine, Ingest, Match, Prompt, Reader, SourceConfig};
 use support::pack::Choices;
@@ -115,6 +116,32 @@ fn a_source_that_goes_takes_its_blocks_along_and_leaves_others() {
     assert_eq!(holders(&mut reader, 1..=128), [(2, 0, 16)], "gone when the drop returns");
     drop(second);
     assert_eq!(holders(&mut reader, 1..=128), []);
+}
+
+/// A long prompt gives its pages back while it is swept, and one of them may be used again at once: for the shorter list of
+/// those that are left. It must not be looked at as a page after that.
+#[test]
+fn sweeping_a_long_prompt_looks_at_nothing_it_gave_back() {
+    let engine = engine(1);
+    let mut reader = engine.reader();
+    // Pages rest until there are 64: with one number of short prompts, swept before, the 64th is the one used again.
+    for short_prompts in 0..sized(64, 30) as u64 {
+        let mut source = ingest(&engine, 1, 0);
+        apply(&mut source, [chain(1..=300)]);
+        apply(&mut source, (1..=short_prompts).map(|prompt| {
+            let first = u32::try_from(prompt * 4 + 10_001).expect("small");
+            store(&[prompt + 1000], None, first..=first + 3)
+        }));
+        drop(source);
+        let mut other = ingest(&engine, 2, 0);
+        apply(&mut other, [store(&[1], None, 1..=4)]);
+        // Not flushed: if the shard has died, that would wait for ever.
+        let start = Instant::now();
+        while holders(&mut reader, 1..=4) != [(2, 0, 1)] {
+            assert!(start.elapsed() < Duration::from_secs(10), "after {short_prompts} short prompts");
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Blocks of a source are gone although it was never flushed.

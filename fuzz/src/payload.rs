@@ -36,6 +36,7 @@ fn config(setup: u8) -> OracleConfig {
     let block_size = [4, 16, 1, 64][usize::from(setup & 3)];
     OracleConfig {
         copies: if setup & 4 == 0 { Copies::Count } else { Copies::Set },
+        dp_rank: u32::from(setup & 32 > 0),
         digest: if setup & 8 == 0 { Digest::Low } else { Digest::High },
         ..OracleConfig::new(block_size)
     }

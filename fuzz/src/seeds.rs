@@ -43,7 +43,7 @@ pub fn all() -> BTreeMap<(&'static str, String), Vec<u8>> {
     let mut choices = support::pack::Choices::new(5);
     for seed in 0..16 {
         // Any bytes are a history.
-        seeds.insert(("index", format!("random-{seed:02}")), choices.bytes(256 << (seed % 4)));
+        seeds.insert(("index", format!("random-{seed:02}")), choices.bytes(3 + (256 << (seed % 4))));
     }
     seeds
 }
