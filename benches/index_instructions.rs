@@ -77,10 +77,13 @@ fn ingest(name: &str) -> Feeding {
         store(&mut ingest, worker(0), &Blocks::new(seed, 1000), 1000);
     }
     store(&mut ingest, worker(1), &Blocks::new(0, 1), 1);
-    ingest.feed_sent();
-    ingest.flush();
     let blocks = Blocks::new(OTHER, BLOCKS);
-    Feeding { ingest, blocks, blocks_per_event: number(name, 'b'), _engine: engine }
+    let mut feeding = Feeding { ingest, blocks, blocks_per_event: number(name, 'b'), _engine: engine };
+    // Tables have grown then.
+    feeding.feed();
+    feeding.ingest.feed_sent();
+    feeding.ingest.flush();
+    feeding
 }
 
 impl Feeding {

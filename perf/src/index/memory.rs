@@ -6,7 +6,7 @@ use super::workload::{Random, Size, generate};
 use crate::alloc;
 
 /// A little more than five million entries together.
-const SIZE: Size = Size { workers: 64, capacity: 80_000, steady_blocks: 0 };
+const SIZE: Size = Size { workers: 64, capacity: 80_000, steady_blocks: 0, queries: 0 };
 /// Of what filling added, so much may stay.
 const STAYS_MAX: f64 = 0.05;
 

@@ -44,7 +44,11 @@ pub(super) fn section(trace: &Trace, own: [usize; 2], rows: &mut [Row]) -> Strin
         }
         text.push('\n');
     }
-    text.push_str("\nQueries, µs, p50 / p99 / p99.9:\n\n| system | |");
+    let [a, b, c, d] = rows[0].quiet.each_ref().map(Vec::len);
+    let _ = write!(
+        text,
+        "\nQueries, µs, p50 / p99 / p99.9; quiet these are of {a}, {b}, {c} and {d} samples:\n\n| system | |"
+    );
     CLASSES.iter().for_each(|(class, _)| text.push_str(&format!(" {class} |")));
     text.push_str("\n| --- | --- | --- | --- | --- | --- |\n");
     for row in rows {

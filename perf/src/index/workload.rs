@@ -19,7 +19,6 @@ const DEPTH_MAX: usize = 2000;
 const STORED_MAX: usize = 512;
 /// Blocks one worker evicts before it is another's turn, when all is evicted.
 const EVICTED: usize = 128;
-const QUERIES: usize = 4000;
 const SEED: u64 = 42;
 
 /// SplitMix64.
@@ -56,6 +55,7 @@ pub(crate) struct Size {
     pub(crate) capacity: usize,
     /// Blocks stored after that, while as many are evicted.
     pub(crate) steady_blocks: usize,
+    pub(crate) queries: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -360,7 +360,7 @@ impl Maker {
             locals.extend((0..16).map(|_| self.random.next()));
             locals
         };
-        (0..QUERIES).map(query).collect()
+        (0..self.size.queries).map(query).collect()
     }
 
     /// Evicts everything, and stores it again: from the end, so that parents come before their children.
