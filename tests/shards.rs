@@ -128,10 +128,13 @@ fn sweeping_a_long_prompt_looks_at_nothing_it_gave_back() {
     for short_prompts in 0..sized(64, 30) as u64 {
         let mut source = ingest(&engine, 1, 0);
         apply(&mut source, [chain(1..=300)]);
-        apply(&mut source, (1..=short_prompts).map(|prompt| {
-            let first = u32::try_from(prompt * 4 + 10_001).expect("small");
-            store(&[prompt + 1000], None, first..=first + 3)
-        }));
+        apply(
+            &mut source,
+            (1..=short_prompts).map(|prompt| {
+                let first = u32::try_from(prompt * 4 + 10_001).expect("small");
+                store(&[prompt + 1000], None, first..=first + 3)
+            }),
+        );
         drop(source);
         let mut other = ingest(&engine, 2, 0);
         apply(&mut other, [store(&[1], None, 1..=4)]);
