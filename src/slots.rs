@@ -161,3 +161,31 @@ impl Slots {
         (worker, dp_rank & VISIBLE > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_index_lets_its_workers_change_slots_and_nobody_in() {
+        let slots = Slots::new(1);
+        let worker = |number: usize| Worker { worker_id: number as u64, dp_rank: 0 };
+        let taken: Vec<_> = (0..WORKERS_MAX).map_while(|number| slots.take(worker(number))).collect();
+        assert_eq!((taken.len(), slots.take(worker(WORKERS_MAX))), (WORKERS_MAX, None));
+        let mut slot = taken[7];
+        for _ in 0..WORKERS_MAX {
+            let other = slots.exchange(slot, worker(7)).expect("a slot that was never taken");
+            assert_eq!((slots.worker(slot), slots.worker(other)), (None, Some(worker(7))));
+            slot = other;
+        }
+        // All others wait to be swept.
+        assert_eq!((slots.exchange(slot, worker(7)), slots.worker(slot)), (None, Some(worker(7))));
+        slots.swept(taken[7]);
+        assert_eq!(slots.exchange(slot, worker(7)), Some(taken[7]));
+        slots.hide(taken[9]);
+        assert!(slots.must_wait(), "there is a place, but no slot yet");
+        slots.swept(taken[9]);
+        assert_eq!(slots.take(worker(WORKERS_MAX)), Some(taken[9]));
+        assert!(!slots.has_doubles());
+    }
+}
