@@ -273,20 +273,23 @@ impl Ranks {
     }
 
     /// Whether a new rank has to wait until slots are swept: there is room for it, but not yet.
-    fn must_wait_for(&self, worker: Worker) -> bool {
-        let is_known = |rank: &Rank| rank.worker == worker;
-        !self.known.get(self.last).is_some_and(is_known)
-            && !self.known.iter().any(is_known)
-            && self.known.len() < RANKS_MAX
-            && self.slots.must_wait()
+    fn must_wait_for(&mut self, worker: Worker) -> bool {
+        !self.find(worker) && self.known.len() < RANKS_MAX && self.slots.must_wait()
+    }
+
+    /// Looks for a rank, the last batch's first; says whether it is known, and notes where.
+    fn find(&mut self, worker: Worker) -> bool {
+        if self.known.get(self.last).is_some_and(|rank| rank.worker == worker) {
+            return true;
+        }
+        let found = self.known.iter().position(|rank| rank.worker == worker);
+        self.last = found.unwrap_or(self.last);
+        found.is_some()
     }
 
     fn rank(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<&mut Rank> {
-        if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
-            self.last = match self.known.iter().position(|rank| rank.worker == worker) {
-                Some(at) => at,
-                None => self.add(worker, config, shards)?,
-            };
+        if !self.find(worker) {
+            self.last = self.add(worker, config, shards)?;
         }
         self.known.get_mut(self.last)
     }
