@@ -33,6 +33,10 @@ pub(crate) struct Outlet {
     empty: Receiver<RecordBatch>,
 }
 
+/// A shard that receives nothing any more.
+#[derive(Debug)]
+pub(crate) struct Dead;
+
 /// The shard's end.
 #[derive(Debug)]
 pub(crate) struct Inlet {
@@ -53,13 +57,13 @@ impl Outlet {
         self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS))
     }
 
-    /// Sends a batch; says whether it had to wait for room.
-    pub(crate) fn send(&self, batch: RecordBatch) -> bool {
+    /// Sends a batch; says whether it had to wait for room. An error if the shard's thread has died, which it does only by a
+    /// defect: it ends after every outlet is gone.
+    pub(crate) fn send(&self, batch: RecordBatch) -> Result<bool, Dead> {
         match self.full.try_send(Message::Records(batch)) {
-            Ok(()) => false,
-            // The shard ends only after every outlet is gone, so waiting ends and nothing is lost.
-            Err(TrySendError::Full(message)) => self.full.send(message).is_ok(),
-            Err(TrySendError::Disconnected(_)) => false,
+            Ok(()) => Ok(false),
+            Err(TrySendError::Full(message)) => self.full.send(message).map(|()| true).map_err(|_| Dead),
+            Err(TrySendError::Disconnected(_)) => Err(Dead),
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Counters {
     pub placed_tokens: u64,
     /// Times a full channel held the source up.
     pub back_pressure: u64,
+    /// Changes for a shard whose thread has died: a defect, but none that should be silent.
+    pub undelivered_records: u64,
     filtered: [u64; Reason::ALL.len()],
 }
 
@@ -90,7 +92,7 @@ impl Counters {
         }
     }
 
-    fn plain_mut(&mut self) -> [&mut u64; 12] {
+    fn plain_mut(&mut self) -> [&mut u64; 13] {
         [
             &mut self.batches,
             &mut self.malformed_batches,
@@ -104,6 +106,7 @@ impl Counters {
             &mut self.removed_blocks,
             &mut self.placed_tokens,
             &mut self.back_pressure,
+            &mut self.undelivered_records,
         ]
     }
 }

@@ -85,7 +85,8 @@ impl Engine {
         self.outlets.iter().map(Outlet::waiting).sum()
     }
 
-    /// Blocks that found no room in their shard (4 GiB each) and cannot be matched, as are those after them.
+    /// Blocks that found no room in their shard (4,096 segments of 256 KiB to 2 MiB) and cannot be matched, nor can those after
+    /// them.
     #[must_use]
     pub fn refused_blocks(&self) -> u64 {
         self.shards.iter().map(|shard| shard.refused()).sum()

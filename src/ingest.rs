@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use crate::channel::{BATCH_RECORDS, Outlet, RecordBatch};
+use crate::channel::{BATCH_RECORDS, Dead, Outlet, RecordBatch};
 use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
@@ -60,6 +60,7 @@ struct Outbox {
     batches: Vec<Filling>,
     slots: Arc<Slots>,
     back_pressure: u64,
+    undelivered: u64,
 }
 
 /// A batch that is being filled, and the block that the shard will be at after it.
@@ -73,7 +74,8 @@ impl Ingest {
     pub(crate) fn new(config: SourceConfig, decoder: Decoder, outlets: Vec<Outlet>, ranks: Ranks) -> Self {
         let filling = |outlet: &Outlet| Filling { records: outlet.empty_batch(), at: None };
         let batches = outlets.iter().map(filling).collect();
-        let outbox = Outbox { outlets, batches, slots: Arc::clone(&ranks.slots), back_pressure: 0 };
+        let outbox =
+            Outbox { outlets, batches, slots: Arc::clone(&ranks.slots), back_pressure: 0, undelivered: 0 };
         Self {
             decoder,
             ranks,
@@ -109,6 +111,9 @@ impl Ingest {
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let shards = self.outbox.outlets.len();
+        while self.ranks.must_wait_for(worker) {
+            self.outbox.wait_for_sweeps();
+        }
         let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
@@ -133,6 +138,7 @@ impl Ingest {
         self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
+        self.counters.undelivered_records = self.outbox.undelivered;
         Ok(applied)
     }
 
@@ -268,6 +274,7 @@ impl Ingest {
 impl Drop for Ingest {
     fn drop(&mut self) {
         for rank in &self.ranks.known {
+            self.outbox.slots.hide(rank.slot);
             self.outbox.sweep(rank.slot);
         }
         self.outbox.send_all();
@@ -279,12 +286,24 @@ impl Ranks {
         Self { known: Vec::new(), last: 0, slots, hasher }
     }
 
+    /// Whether a new rank has to wait until slots are swept: there is room for it, but not yet.
+    fn must_wait_for(&mut self, worker: Worker) -> bool {
+        !self.find(worker) && self.known.len() < RANKS_MAX && self.slots.must_wait()
+    }
+
+    /// Looks for a rank, the last batch's first; says whether it is known, and notes where.
+    fn find(&mut self, worker: Worker) -> bool {
+        if self.known.get(self.last).is_some_and(|rank| rank.worker == worker) {
+            return true;
+        }
+        let found = self.known.iter().position(|rank| rank.worker == worker);
+        self.last = found.unwrap_or(self.last);
+        found.is_some()
+    }
+
     fn rank(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<&mut Rank> {
-        if self.known.get(self.last).is_none_or(|rank| rank.worker != worker) {
-            self.last = match self.known.iter().position(|rank| rank.worker == worker) {
-                Some(at) => at,
-                None => self.add(worker, config, shards)?,
-            };
+        if !self.find(worker) {
+            self.last = self.add(worker, config, shards)?;
         }
         self.known.get_mut(self.last)
     }
@@ -359,25 +378,28 @@ impl Outbox {
         self.push(shard, record);
     }
 
-    /// Hides a slot from queries, and tells every shard that it is gone.
+    /// Tells every shard that a slot is gone.
     fn sweep(&mut self, slot: Slot) {
-        self.slots.hide(slot);
         let record = Record::new(Op::Sweep, slot.lane(Tier::Device), Ordinal::NONE, 0);
         (0..self.batches.len()).for_each(|shard| self.push(shard, record));
     }
 
     /// Drops every block of a slot. Gives the one in which the worker goes on.
     fn replace(&mut self, slot: Slot, worker: Worker) -> Slot {
-        self.sweep(slot);
         loop {
-            if let Some(slot) = self.slots.take(worker) {
-                return slot;
+            if let Some(other) = self.slots.exchange(slot, worker) {
+                self.sweep(slot);
+                return other;
             }
-            // Clears come faster than shards sweep: as full a channel as any.
-            self.back_pressure += 1;
-            self.send_all();
-            self.wait();
+            self.wait_for_sweeps();
         }
+    }
+
+    /// Clears come faster than shards sweep: as full a channel as any.
+    fn wait_for_sweeps(&mut self) {
+        self.back_pressure += 1;
+        self.send_all();
+        self.wait();
     }
 
     fn send(&mut self, shard: usize) {
@@ -385,7 +407,11 @@ impl Outbox {
         // A shard takes up no batch where another left off.
         filling.at = None;
         let full = std::mem::replace(&mut filling.records, outlet.empty_batch());
-        self.back_pressure += u64::from(outlet.send(full));
+        let records = full.len() as u64;
+        match outlet.send(full) {
+            Ok(has_waited) => self.back_pressure += u64::from(has_waited),
+            Err(Dead) => self.undelivered += records,
+        }
     }
 
     fn send_all(&mut self) {

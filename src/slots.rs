@@ -72,6 +72,25 @@ impl Slots {
         if control.visible >= WORKERS_MAX {
             return None;
         }
+        self.show(&mut control, worker)
+    }
+
+    /// Whether one more worker finds a place only after others were swept.
+    pub(crate) fn must_wait(&self) -> bool {
+        let control = self.control();
+        control.visible < WORKERS_MAX && control.free.is_empty() && control.used == Slot::COUNT
+    }
+
+    /// Hides a slot, of which a sweep must follow, and gives its worker another at once: nobody can take its place. `None`, and
+    /// nothing done, if all other slots are still being swept.
+    pub(crate) fn exchange(&self, slot: Slot, worker: Worker) -> Option<Slot> {
+        let mut control = self.control();
+        let other = self.show(&mut control, worker)?;
+        self.hide_in(&mut control, slot);
+        Some(other)
+    }
+
+    fn show(&self, control: &mut Control, worker: Worker) -> Option<Slot> {
         let slot = match control.free.pop() {
             Some(slot) => slot,
             None => {
@@ -96,8 +115,11 @@ impl Slots {
 
     /// Hides a slot from queries, as if every block of it were gone. A sweep must follow.
     pub(crate) fn hide(&self, slot: Slot) {
+        self.hide_in(&mut self.control(), slot);
+    }
+
+    fn hide_in(&self, control: &mut Control, slot: Slot) {
         let Some(worker) = self.worker(slot) else { return };
-        let mut control = self.control();
         self.cells[slot.index()].dp_rank.store(0, Ordering::Release);
         control.visible -= 1;
         if let Some(names) = control.workers.get_mut(&worker) {
@@ -137,5 +159,33 @@ impl Slots {
         let dp_rank = cell.dp_rank.load(Ordering::Acquire);
         let worker = Worker { worker_id: cell.worker_id.load(Ordering::Relaxed), dp_rank: dp_rank as u32 };
         (worker, dp_rank & VISIBLE > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_index_lets_its_workers_change_slots_and_nobody_in() {
+        let slots = Slots::new(1);
+        let worker = |number: usize| Worker { worker_id: number as u64, dp_rank: 0 };
+        let taken: Vec<_> = (0..WORKERS_MAX).map_while(|number| slots.take(worker(number))).collect();
+        assert_eq!((taken.len(), slots.take(worker(WORKERS_MAX))), (WORKERS_MAX, None));
+        let mut slot = taken[7];
+        for _ in 0..WORKERS_MAX {
+            let other = slots.exchange(slot, worker(7)).expect("a slot that was never taken");
+            assert_eq!((slots.worker(slot), slots.worker(other)), (None, Some(worker(7))));
+            slot = other;
+        }
+        // All others wait to be swept.
+        assert_eq!((slots.exchange(slot, worker(7)), slots.worker(slot)), (None, Some(worker(7))));
+        slots.swept(taken[7]);
+        assert_eq!(slots.exchange(slot, worker(7)), Some(taken[7]));
+        slots.hide(taken[9]);
+        assert!(slots.must_wait(), "there is a place, but no slot yet");
+        slots.swept(taken[9]);
+        assert_eq!(slots.take(worker(WORKERS_MAX)), Some(taken[9]));
+        assert!(!slots.has_doubles());
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvtap::{Config, Engine, Ingest, LocalHash, Match, Prompt, SourceConfig, Wanted, Worker};
 use support::pack::Choices;
+use support::sized;
 
 const MEDIA: [&str; 4] = ["GPU", "CPU", "DISK", "EXTERNAL"];
 
@@ -249,11 +250,11 @@ fn pairs(matches: &[Match]) -> Vec<(Worker, [u32; 4])> {
 
 #[test]
 fn long_random_histories_answer_as_the_naive_index() {
-    for seed in 0..12 * rounds() as u64 {
+    for seed in 0..(sized(12, 2) * rounds()) as u64 {
         let tiers = if seed % 2 == 0 { 1 } else { 4 };
         let shape = [(30, 6, 30), (300, 6, 30), (3000, 60, 2)][usize::try_from(seed / 2 % 3).expect("small")];
         let mut history = History::new(seed, tiers, shape);
-        for step in 0..3000 {
+        for step in 0..sized(3000, 100) {
             history.step();
             if step % 7 == 0 {
                 history.check();
@@ -263,6 +264,7 @@ fn long_random_histories_answer_as_the_naive_index() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "needs many blocks")]
 fn memory_comes_back_after_everything_was_evicted_in_random_order() {
     let engine = engine(2, 1);
     let mut source = source(&engine, 0);
@@ -368,8 +370,9 @@ fn write(engine: &Engine, turns: usize) {
         }
         // Blocks of others come and go in masses, so that the table grows and shrinks.
         let base = turn as u64 * 10_000 + 1000;
-        let many: Vec<_> =
-            (base..base + 3000).map(|hash| (hash, u32::try_from(hash).expect("small"))).collect();
+        let many: Vec<_> = (base..base + sized(3000, 30) as u64)
+            .map(|hash| (hash, u32::try_from(hash).expect("small")))
+            .collect();
         other.apply(&payload(0, |out| stored(out, None, &many, 0))).expect("sound");
         let hashes: Vec<_> = many.iter().map(|&(hash, _)| hash).collect();
         other.apply(&payload(0, |out| removed(out, &hashes, 0))).expect("sound");
@@ -394,7 +397,7 @@ fn readers_see_of_each_worker_only_what_it_ever_held() {
     let prompt: Vec<u32> = (0..u32::try_from(DEPTH).expect("small") + 20).collect();
     let mut asked = 0;
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write(&engine, 150 * rounds()));
+        let writer = scope.spawn(|| write(&engine, sized(150, 2) * rounds()));
         let readers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
@@ -430,5 +433,5 @@ fn readers_see_of_each_worker_only_what_it_ever_held() {
         }
         writer.join().expect("the writer");
     });
-    assert!(asked > 100, "{asked} queries");
+    assert!(asked > sized(100, 2), "{asked} queries");
 }

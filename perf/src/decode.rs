@@ -37,7 +37,7 @@ const QUICK: Plan = Plan { rounds: 11, slice: SLICE };
 pub(crate) fn run(options: &Options) {
     let plan = if options.quick { QUICK } else { FULL };
     let show = |text: &str| if options.json { eprint!("{text}") } else { print!("{text}") };
-    show(&machine::line());
+    show(&machine::line(&["kvtap", "dynamo-kv-router", "rmp-serde", "rmpv"]));
     let mut rows = Vec::new();
     for case in cases::all().filter(|case| case.name.contains(&options.only)) {
         let payloads = payloads(&case, TOKENS);

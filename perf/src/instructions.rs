@@ -1,4 +1,4 @@
-//! `instructions`: counts per named case and SIMD level, against the committed baseline.
+//! `instructions`: counts per named case and SIMD level, and of the index, against the committed baseline.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,10 +21,10 @@ pub(crate) struct Options {
     update: bool,
 }
 
-/// Instructions by `case/level`.
+/// Instructions by `case/setup`.
 type Counts = BTreeMap<String, u64>;
 
-/// Runs the bench, and fails if a case grew, is new, or is gone.
+/// Runs the benches, and fails if a case grew, is new, or is gone.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let counts = match count() {
         Ok(counts) => counts,
@@ -52,11 +52,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn count() -> Result<Counts, String> {
-    let bench = ["bench", "--bench", "instructions", "--", "--output-format=json"];
-    let output = Command::new("cargo").args(bench).current_dir(CRATE).output();
+    let benches =
+        ["bench", "--features", "bench", "--bench", "instructions", "--bench", "index_instructions"];
+    let output =
+        Command::new("cargo").args(benches).args(["--", "--output-format=json"]).current_dir(CRATE).output();
     let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !output.status.success() {
-        return Err(format!("the bench failed:\n{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("a bench failed:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
     String::from_utf8_lossy(&output.stdout).lines().map(case).collect()
 }
@@ -65,7 +67,7 @@ fn count() -> Result<Counts, String> {
 fn case(line: &str) -> Result<(String, u64), String> {
     let parsed = || {
         let line: Value = serde_json::from_str(line).ok()?;
-        // `scalar(String :: from("map-bs16-b8"))`: the setup function is named as the level.
+        // `scalar(String :: from("map-bs16-b8"))`: the setup function is named as the level, or as what the index is asked to do.
         let details = line["details"].as_str()?;
         let (level, name) = (details.split('(').next()?, details.split('"').nth(1)?);
         let instructions = line["profiles"].as_array()?.iter().find_map(|profile| {

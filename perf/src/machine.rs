@@ -4,16 +4,15 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
-/// One paragraph of Markdown.
-pub(crate) fn line() -> String {
-    let peers =
-        ["kvtap", "dynamo-kv-router", "rmp-serde", "rmpv"].map(|name| format!("{name} {}", locked(name)));
+/// One paragraph of Markdown, with the versions of these packages.
+pub(crate) fn line(packages: &[&str]) -> String {
+    let packages: Vec<_> = packages.iter().map(|name| format!("{name} {}", locked(name))).collect();
     format!(
         "{}, {}, {}; {}.\n",
         date(),
         processor(),
         output("rustc", &["--version"]).unwrap_or_else(|| "rustc unknown".to_owned()),
-        peers.join(", ")
+        packages.join(", ")
     )
 }
 

@@ -3,6 +3,13 @@
 #[expect(unsafe_code, reason = "an allocator cannot be written without")]
 mod alloc;
 mod decode;
+#[expect(clippy::cast_possible_truncation, reason = "block sizes, depths and worker ids are small")]
+mod end_to_end;
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of workers, lengths and ranks are small, and never negative"
+)]
 mod index;
 mod instructions;
 mod machine;
@@ -33,6 +40,8 @@ enum Command {
     Decode(decode::Options),
     /// The index alone: memory, ingest, queries quiet and under ingest, against other indexes.
     Index(index::Options),
+    /// Payload bytes to queryable blocks, beside dynamo's decoder, normalizer and index.
+    EndToEnd(end_to_end::Options),
     /// One listener over ipc, beside a bare receive loop.
     Receive(receive::Options),
     /// Counts instructions and compares them with the baseline.
@@ -47,6 +56,10 @@ fn main() -> ExitCode {
         }
         Command::Index(options) => {
             index::run(&options);
+            ExitCode::SUCCESS
+        }
+        Command::EndToEnd(options) => {
+            end_to_end::run(&options);
             ExitCode::SUCCESS
         }
         Command::Receive(options) => {

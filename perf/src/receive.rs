@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) {
     }
     let sizes: Vec<usize> = batches().iter().map(Vec::len).collect();
     let bytes = sizes.iter().sum::<usize>() / sizes.len();
-    println!("{}", machine::line());
+    println!("{}", machine::line(&["kvtap", "zmq"]));
     println!("{} messages of {bytes} bytes over ipc, median of {} runs.\n", options.messages, options.runs);
     println!(
         "| receiver | GB/s by the clock | receiving thread, µs per message | libzmq's I/O thread | shards | GB/s of one receiving core |"

@@ -3,10 +3,11 @@
 //! The engine names blocks by hashes of its own; only here are they translated, so shards need none of them.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use ahash::RandomState;
 
-use super::names::{COPIES_MANY, Check, Name, Names};
+use super::names::{COPIES_MANY, Check, Name, Names, Place};
 use super::ordinals::Ordinals;
 use super::record::{Ordinal, shard_of};
 use crate::hash::{SaltHash, chain_check};
@@ -72,6 +73,13 @@ impl KnownBlocks for Chain {
     }
 }
 
+/// Gives the memory of an empty map back, if it is worth it.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
+    if map.capacity() > 1024 {
+        map.shrink_to_fit();
+    }
+}
+
 const fn link(name: Name) -> Link {
     Link { shard: name.shard(), ordinal: name.ordinal(), check: name.check() }
 }
@@ -113,13 +121,11 @@ impl Chain {
         let (tier, salt) = at;
         let check = Check::new(chain_check(parent.map(|parent| parent.check.bits()), local_hash));
         let shard = parent.map_or_else(|| shard_of(local_hash, self.ordinals.len()), |parent| parent.shard);
-        let known = self.names.get_mut(engine_hash);
-        if let Some(name) = &known
-            && name.check() == check
+        let place = self.names.find(engine_hash);
+        if let Ok(place) = place
+            && self.names.at(place).check() == check
         {
-            let link = link(**name);
-            let change = self.store_known(engine_hash, tier).map_or(Change::None, |(_, change)| change);
-            return (link, change);
+            return self.add_copy(engine_hash, place, tier);
         }
         let ordinal = self.ordinals[shard].take();
         let mut fresh = Name::new(check, shard, ordinal);
@@ -127,20 +133,23 @@ impl Chain {
         if salt.is_some() {
             fresh.set_salted();
         }
-        let Some(known) = known else {
-            self.names.insert(engine_hash, fresh);
-            self.entries += 1;
-            if let Some(salt) = salt {
-                self.salts.insert(engine_hash, salt);
+        let place = match place {
+            Ok(place) => place,
+            Err(place) => {
+                self.names.insert(place, fresh);
+                self.entries += 1;
+                if let Some(salt) = salt {
+                    self.salts.insert(engine_hash, salt);
+                }
+                return (link(fresh), Change::New);
             }
-            return (link(fresh), Change::New);
         };
-        let old = *known;
+        let old = *self.names.at(place);
         let old_salt = if old.is_salted() { self.salts.get(&engine_hash).copied() } else { None };
         if old.is_ambiguous() || old_salt != salt {
             fresh.set_ambiguous();
         }
-        known.replace_by(fresh);
+        self.names.at(place).replace_by(fresh);
         match salt {
             Some(salt) => self.salts.insert(engine_hash, salt),
             None => self.salts.remove(&engine_hash),
@@ -157,7 +166,13 @@ impl Chain {
     /// Notes one more copy of a known block, whatever its tokens. `None` if it is unknown.
     #[inline]
     pub(super) fn store_known(&mut self, engine_hash: EngineHash, tier: Tier) -> Option<(Link, Change)> {
-        let name = self.names.get_mut(engine_hash)?;
+        let place = self.names.find(engine_hash).ok()?;
+        Some(self.add_copy(engine_hash, place, tier))
+    }
+
+    #[inline]
+    fn add_copy(&mut self, engine_hash: EngineHash, place: Place, tier: Tier) -> (Link, Change) {
+        let name = self.names.at(place);
         let change = match name.copies(tier) {
             0 => {
                 name.set_copies(tier, 1);
@@ -175,14 +190,15 @@ impl Chain {
                 Change::None
             }
         };
-        Some((link(*name), change))
+        (link(*name), change)
     }
 
     /// Takes one copy away. Gives the block; whether that was the last copy at the tier, and whether the last of all. `None`
     /// if it is not known there.
     #[inline]
     pub(super) fn remove(&mut self, engine_hash: EngineHash, tier: Tier) -> Option<(Link, bool, bool)> {
-        let name = self.names.get_mut(engine_hash)?;
+        let place = self.names.find(engine_hash).ok()?;
+        let name = self.names.at(place);
         let copies = name.copies(tier);
         if copies == 0 {
             return None;
@@ -208,13 +224,11 @@ impl Chain {
         if name.is_salted() {
             self.salts.remove(&engine_hash);
         }
-        // Put back, since only a name that is held can be taken out.
-        name.set_copies(tier, 1);
-        self.names.remove(engine_hash);
+        self.names.remove(place);
         self.ordinals[found.shard].free(found.ordinal);
         if self.names.len() == 0 {
-            self.many.shrink_to_fit();
-            self.salts.shrink_to_fit();
+            shrink(&mut self.many);
+            shrink(&mut self.salts);
         }
         Some((found, true, true))
     }

@@ -104,6 +104,13 @@ impl Name {
     }
 }
 
+/// A place of a table, good until the table changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    mix: u64,
+    at: usize,
+}
+
 /// The names of one worker and rank.
 #[derive(Debug)]
 pub(super) struct Names {
@@ -117,6 +124,8 @@ pub(super) struct Names {
 /// Places after the last share.
 const TAIL: usize = 32;
 const PLACES_MIN: usize = 16;
+/// Tables up to this are not worth shrinking.
+const PLACES_KEPT: usize = 256;
 
 impl Names {
     pub(super) fn new(hasher: &RandomState) -> Self {
@@ -171,23 +180,33 @@ impl Names {
 
     #[inline]
     pub(super) fn get(&self, hash: EngineHash) -> Option<&Name> {
-        self.search(self.mix(hash)).ok().map(|at| &self.names[at])
+        self.find(hash).ok().map(|place| &self.names[place.at])
     }
 
+    /// Where a name stands; or, as an error, where it would.
     #[inline]
-    pub(super) fn get_mut(&mut self, hash: EngineHash) -> Option<&mut Name> {
-        self.search(self.mix(hash)).ok().map(|at| &mut self.names[at])
-    }
-
-    /// Enters a name that is not there.
-    #[inline]
-    pub(super) fn insert(&mut self, hash: EngineHash, name: Name) {
+    pub(super) fn find(&self, hash: EngineHash) -> Result<Place, Place> {
         let mix = self.mix(hash);
+        match self.search(mix) {
+            Ok(at) => Ok(Place { mix, at }),
+            Err(at) => Err(Place { mix, at }),
+        }
+    }
+
+    /// The name at a place that was found just now.
+    #[inline]
+    pub(super) fn at(&mut self, place: Place) -> &mut Name {
+        &mut self.names[place.at]
+    }
+
+    /// Enters a name where it was not found just now.
+    #[inline]
+    pub(super) fn insert(&mut self, place: Place, name: Name) {
+        let Place { mix, mut at } = place;
         if self.live >= self.places * 17 / 20 {
-            self.resize(self.places * 6 / 5);
+            at = self.grow(mix);
         }
         loop {
-            let (Ok(at) | Err(at)) = self.search(mix);
             let rest = self.names.get(at..).unwrap_or_default();
             if let Some(free) = rest.iter().position(|name| name.is_free()) {
                 self.names.copy_within(at..at + free, at + 1);
@@ -195,24 +214,30 @@ impl Names {
                 self.live += 1;
                 return;
             }
-            self.resize(self.places * 6 / 5);
+            at = self.grow(mix);
         }
     }
 
-    /// Takes a name out.
+    /// Grows by a fifth; gives where a mix now stands or would.
+    #[cold]
+    fn grow(&mut self, mix: u64) -> usize {
+        self.resize(self.places * 6 / 5);
+        let (Ok(at) | Err(at)) = self.search(mix);
+        at
+    }
+
+    /// Takes out the name at a place that was found just now.
     #[inline]
-    pub(super) fn remove(&mut self, hash: EngineHash) {
-        let Ok(at) = self.search(self.mix(hash)) else { return };
+    pub(super) fn remove(&mut self, place: Place) {
+        let at = place.at;
         let stays = |&(at, name): &(usize, &Name)| name.is_free() || self.share(name.mix()) == at;
         let after = (at + 1..).zip(&self.names[at + 1..]).find(stays);
         let end = after.map_or(self.names.len(), |(at, _)| at);
         self.names.copy_within(at + 1..end, at);
         self.names[end - 1] = Name::default();
         self.live -= 1;
-        if self.live == 0 {
-            (self.names, self.places) = (Vec::new(), 0);
-        } else if self.live < self.places / 2 && self.places > PLACES_MIN {
-            self.resize(self.live * 4 / 3);
+        if self.live < self.places / 2 && self.places > PLACES_KEPT {
+            self.resize((self.live * 4 / 3).max(PLACES_KEPT));
         }
     }
 
@@ -272,20 +297,25 @@ mod tests {
             // Grows for a while, then shrinks.
             let hash = EngineHash(next() % 20_000);
             let grows = round / 50_000 % 2 == 0;
-            if names.get(hash).is_none() && grows {
-                names.insert(hash, name(round));
-                map.insert(hash, round);
-            } else if !grows || next() % 3 == 0 {
-                names.remove(hash);
-                map.remove(&hash);
+            match names.find(hash) {
+                Err(place) if grows => {
+                    names.insert(place, name(round));
+                    map.insert(hash, round);
+                }
+                Ok(place) if !grows || next() % 3 == 0 => {
+                    names.remove(place);
+                    map.remove(&hash);
+                }
+                _ => {}
             }
             let found = names.get(hash).map(|name| (name.ordinal().0, name.shard(), name.check()));
             let right = map.get(&hash).map(|&number| (number, number as usize % 64, name(number).check()));
             assert_eq!(found, right);
         }
         assert_eq!(names.iter().map(|(hash, name)| (hash, name.ordinal().0)).collect::<HashMap<_, _>>(), map);
-        map.keys().for_each(|&hash| names.remove(hash));
-        assert_eq!((names.len(), names.bytes()), (0, 0));
+        map.keys().for_each(|&hash| names.remove(names.find(hash).expect("known")));
+        assert_eq!(names.len(), 0);
+        assert!(names.bytes() <= (PLACES_KEPT + TAIL) * size_of::<Name>());
     }
 
     #[test]

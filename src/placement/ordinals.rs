@@ -6,6 +6,9 @@ use super::record::Ordinal;
 /// Words of 64 ordinals to an entry of `full`.
 const WORDS: usize = 64;
 
+/// Words that are not worth giving back.
+const KEPT: usize = 64;
+
 /// Which ordinals are taken.
 #[derive(Debug, Default)]
 pub(super) struct Ordinals {
@@ -57,7 +60,7 @@ impl Ordinals {
         }
         self.full.truncate(self.taken.len().div_ceil(WORDS));
         self.first = self.first.min(self.full.len());
-        if self.taken.len() < self.taken.capacity() / 4 {
+        if self.taken.capacity() > KEPT && self.taken.len() < self.taken.capacity() / 4 {
             self.taken.shrink_to(self.taken.len() * 2);
             self.full.shrink_to(self.full.len() * 2);
         }
@@ -83,6 +86,6 @@ mod tests {
         assert_eq!([(); 4].map(|()| ordinals.take().0), [63, 4097, 9_000, 10_000]);
         (0..=10_000).for_each(|ordinal| ordinals.free(Ordinal(ordinal)));
         assert_eq!(ordinals.take(), Ordinal(0));
-        assert!(ordinals.bytes() < 100);
+        assert!(ordinals.bytes() < 1000);
     }
 }

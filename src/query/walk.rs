@@ -3,14 +3,14 @@
 //! # What an answer may rely on
 //!
 //! The walk notes the version of each run before it looks into it, and compares all of them at its end. The writer raises a
-//! run's version before and after anything is taken away there. So:
+//! run's version before and after anything is taken away there, or added for a slot with blocks at several tiers. So:
 //!
-//! * Versions unchanged: between the first look at a run and the end of the walk nothing was taken away from it that the walk
-//!   saw or that anything it saw follows from. What it saw of a worker in the runs before the last was still so when it
+//! * Versions unchanged: between the first look at a run and the end of the walk nothing of that kind happened to it that the
+//!   walk saw or that anything it saw follows from. What it saw of a worker in the runs before the last was still so when it
 //!   looked at the last: one moment at which all of it was true. (What was only added meanwhile may be seen or not; the
-//!   answer is then that of an earlier moment.)
+//!   answer is then that of an earlier moment: one depth, since the slot has blocks at one tier only.)
 //! * A version changed: the walk begins again. After three times the reader takes priority, and the writer waits before it
-//!   takes anything more away; so a walk is repeated at most a few times, however busy the writer.
+//!   changes anything more; so a walk is repeated at most a few times, however busy the writer.
 //!
 //! Everything a walk can reach stays in place while its reader is pinned.
 
@@ -63,7 +63,9 @@ pub(super) struct Walk {
     /// Blocks of the first run that match.
     first: u32,
     /// By slot: its number in `found`, plus one.
-    places: Box<[u16; Slot::COUNT]>,
+    places: Box<[u32; Slot::COUNT]>,
+    /// Empty between runs.
+    stretches: Vec<Holder>,
     /// Whether `places` has been filled in.
     is_numbered: bool,
     /// Runs seen, and their versions before.
@@ -77,6 +79,7 @@ impl Walk {
             depths: Vec::new(),
             first: 0,
             places: Box::new([0; Slot::COUNT]),
+            stretches: Vec::new(),
             is_numbered: false,
             path: Vec::new(),
         }
@@ -195,7 +198,7 @@ impl Walk {
     /// Notes where each slot's depth is.
     fn number(&mut self) {
         if !self.is_numbered {
-            for (number, found) in (1..).zip(&self.found).filter(|(_, found)| found.0 > 0) {
+            for (number, found) in (1_u32..).zip(&self.found).filter(|(_, found)| found.0 > 0) {
                 self.places[found.slot().index() % Slot::COUNT] = number;
             }
             self.is_numbered = true;
@@ -204,7 +207,7 @@ impl Walk {
 
     #[inline]
     fn place(&self, slot: Slot) -> usize {
-        usize::from(self.places[slot.index() % Slot::COUNT]).wrapping_sub(1)
+        (self.places[slot.index() % Slot::COUNT] as usize).wrapping_sub(1)
     }
 
     /// A later run; `None` as in `begin`.
@@ -242,21 +245,21 @@ impl Walk {
                 if self.place(slot) >= self.found.len() && at.wants(slot) {
                     self.found.push(Found(u64::from(slot.bits()) << 48 | Found::MARK));
                     self.depths.push([0; 4]);
-                    self.places[slot.index() % Slot::COUNT] = self.found.len() as u16;
+                    self.places[slot.index() % Slot::COUNT] = self.found.len() as u32;
                 }
             }
         }
-        // Where a stretch begins inside the run, it may continue one that comes after it.
-        let mut has_changed = true;
-        while has_changed {
-            has_changed = false;
-            for holder in all() {
-                let place = self.place(holder.lane.slot());
-                if let Some(depths) = self.depths.get_mut(place) {
-                    has_changed |= count(depths, holder, depth);
-                }
+        // In order of their starts, each is either reached by what came before, or by nothing.
+        let mut stretches = std::mem::take(&mut self.stretches);
+        stretches.extend(all().filter(|holder| holder.start < depth.matched));
+        stretches.sort_unstable_by_key(|holder| holder.start);
+        for holder in stretches.drain(..) {
+            let place = self.place(holder.lane.slot());
+            if let Some(depths) = self.depths.get_mut(place) {
+                count(depths, holder, depth);
             }
         }
+        self.stretches = stretches;
         self.depths.iter().filter(|depths| depths[3] == depth.end()).count()
     }
 }
@@ -300,16 +303,13 @@ impl Question<'_> {
     }
 }
 
-/// Counts a stretch for the tiers at which it continues what the worker holds; says whether that made any deeper.
+/// Counts a stretch for the tiers at which it continues what the worker holds.
 #[inline]
-fn count(depths: &mut [u32; 4], holder: Holder, depth: Depth) -> bool {
-    let mut has_changed = false;
+fn count(depths: &mut [u32; 4], holder: Holder, depth: Depth) {
     let end = depth.position + holder.end.min(depth.matched);
     for tier in &mut depths[holder.lane.tier_index()..] {
         if *tier >= depth.position + holder.start && *tier < end {
             *tier = end;
-            has_changed = true;
         }
     }
-    has_changed
 }

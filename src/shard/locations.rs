@@ -30,6 +30,8 @@ pub(super) struct Locations {
     chunks: Vec<Option<Box<Chunk>>>,
     /// Chunks that are there.
     used: usize,
+    /// The slot has held something below the device: its four depths are not one any more.
+    pub(super) is_tiered: bool,
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::LINE_WORDS;
 use crate::epoch::Guard;
-use crate::prefetch::prefetch;
+use crate::prefetch::prefetch_at;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A cache line of the shard. 0 is the root's and stands for "none" in every link.
@@ -144,17 +144,21 @@ impl<'m> View<'m> {
             return &[];
         }
         let start = segment.words.load(Ordering::Acquire);
+        if start.is_null() {
+            return &[];
+        }
         // SAFETY: inside the segment's allocation, which `add` made of that length.
         let start = unsafe { start.add(first) };
         // SAFETY: so many atomics lie there; they are not given back during `'m` (`view` and `own`).
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
-    /// Asks for a line's two lines to be fetched. Never faults.
+    /// Asks for a line and its neighbour to be fetched. The number may be one that nothing links to any more.
     #[inline]
     pub(crate) fn prefetch(self, line: Line) {
-        if let [word, ..] = self.words(line, 1) {
-            prefetch(word);
+        let first = line.0 as usize % SEGMENT_LINES * LINE_WORDS;
+        if let Some(segment) = self.0.segments.get(line.0 as usize / SEGMENT_LINES) {
+            prefetch_at(segment.words.load(Ordering::Relaxed).wrapping_add(first));
         }
     }
 }

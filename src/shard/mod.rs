@@ -3,6 +3,7 @@
 #[expect(unsafe_code, reason = "segments of atomics that are given back while readers look at others")]
 pub(crate) mod memory;
 mod arena;
+mod version;
 mod run;
 mod children;
 mod locations;
@@ -29,14 +30,14 @@ const LINE_WORDS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Shared {
     memory: Arc<Memory>,
-    /// Readers that the writer has overtaken too often; it waits for them before it takes anything away.
+    /// Readers that the writer has overtaken too often; it waits for them before it changes anything they may have seen.
     overtaken: AtomicU32,
     /// Blocks that found no room.
     refused: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// While it lives, nothing is taken away from the shard's runs, but for one change that may have begun.
+/// While it lives, nothing that readers may have seen changes, but for one change that may have begun.
 #[derive(Debug)]
 pub(crate) struct Priority<'s>(&'s Shared);
 
@@ -79,7 +80,7 @@ impl Shared {
         self.bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Bytes the shard took when it last said so: after each batch and flush.
+    /// Bytes the shard took at its last flush.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed) as usize
     }

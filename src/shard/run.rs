@@ -17,6 +17,7 @@
 
 use super::LINE_WORDS;
 use super::memory::{Line, View};
+use super::version::{self, State};
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
 use crate::placement::{Lane, Slot};
@@ -27,10 +28,12 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) const PAGE_BLOCKS: usize = 15;
 pub(super) const PAGE_WORDS: usize = 1 + PAGE_BLOCKS;
 pub(super) const HEADER_WORDS: usize = 2 * LINE_WORDS;
-/// Blocks of a run; a longer prompt goes on in a child.
-pub(super) const RUN_MAX: u32 = (1 << 23) - 1;
+/// Blocks of a run; a longer prompt goes on in a child. Bounds what a lane with many holes costs its writer and readers.
+pub(super) const RUN_MAX: u32 = 4095;
+/// An offset in a word of more.
+pub(super) const OFFSET: u32 = (1 << 23) - 1;
 
-pub(super) const STATE: usize = 0;
+const STATE: usize = 0;
 pub(super) const SPINE: usize = 1;
 pub(super) const HOLDERS: usize = 2;
 pub(super) const CHILDREN: usize = 3;
@@ -79,13 +82,6 @@ pub(crate) struct Run<'m> {
     words: &'m [AtomicU64; HEADER_WORDS],
 }
 
-/// A run's length, and how often anything of it was taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) version: u32,
-    pub(crate) length: u32,
-}
-
 /// The pages of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spine<'m> {
@@ -111,20 +107,20 @@ impl Holder {
             return None;
         }
         let lane = Lane::from_bits((word >> 46) as u32);
-        Some(Self { lane, start: (word >> 23) as u32 & RUN_MAX, end: word as u32 & RUN_MAX })
+        Some(Self { lane, start: (word >> 23) as u32 & OFFSET, end: word as u32 & OFFSET })
     }
 
     /// Whether stretches begin at the run's start and lie on the device, as most do: of one word, or of many or'ed together.
     #[inline]
     pub(crate) const fn is_plain(words: u64) -> bool {
-        const OTHER: u64 = 3 << 46 | (RUN_MAX as u64) << 23;
+        const OTHER: u64 = 3 << 46 | (OFFSET as u64) << 23;
         words & OTHER == 0
     }
 
     /// The slot and the end of a stretch that is plain.
     #[inline]
     pub(crate) const fn plain(word: u64) -> (Slot, u32) {
-        (Slot::from_bits((word >> 48) as u16), word as u32 & RUN_MAX)
+        (Slot::from_bits((word >> 48) as u16), word as u32 & OFFSET)
     }
 
     #[inline]
@@ -137,8 +133,8 @@ impl Holder {
     }
 }
 
-const _: () = assert!(Lane::BITS + 2 * RUN_MAX.count_ones() == u64::BITS);
-const _: () = assert!(RUN_MAX < IS_UNEVEN);
+const _: () = assert!(Lane::BITS + 2 * OFFSET.count_ones() == u64::BITS);
+const _: () = assert!(RUN_MAX <= OFFSET && OFFSET < IS_UNEVEN);
 
 impl<'m> Run<'m> {
     /// The run whose header begins there; `None` if nothing does.
@@ -159,10 +155,15 @@ impl<'m> Run<'m> {
         self.words[word].store(value, Ordering::Release);
     }
 
+    /// The word of length and version.
+    #[inline]
+    pub(super) const fn state_word(self) -> &'m AtomicU64 {
+        &self.words[STATE]
+    }
+
     #[inline]
     pub(crate) fn state(self) -> State {
-        let word = self.load(STATE);
-        State { version: high(word), length: low(word) }
+        version::look(self.state_word())
     }
 
     /// Where it continues its parent.
@@ -180,7 +181,7 @@ impl<'m> Run<'m> {
     /// The last offset at which a child begins.
     #[inline]
     pub(crate) fn last_branch(self) -> u32 {
-        low(self.load(HOLDER_COUNTS)) & RUN_MAX
+        low(self.load(HOLDER_COUNTS)) & OFFSET
     }
 
     #[inline]

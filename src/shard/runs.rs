@@ -9,10 +9,10 @@ use super::children::{self, Key};
 use super::locations::Location;
 use super::memory::{Line, View};
 use super::run::{
-    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN,
-    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, STATE, TABLE_SHIFT, TABLE_USED, high, low,
-    pair,
+    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN, OFFSET,
+    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
+use super::version;
 use crate::epoch::Pins;
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
@@ -42,6 +42,8 @@ pub(super) struct Runs {
 const INLINE_PAGES: usize = 4;
 /// Holders that lie in the header.
 const INLINE_HOLDERS: usize = 2;
+/// Beside the number of children removed since the last offset of one was looked for: it may be less by now.
+const IS_OLD: u32 = 1 << 31;
 /// Places of the smallest table of children.
 const TABLE_MIN: usize = 8;
 
@@ -136,7 +138,7 @@ impl Runs {
             }
             spine.digests.get(number)?.store(page_digest(&blocks), Ordering::Release);
         }
-        run.store(STATE, pair(run.state().version, length + 1));
+        version::set_length(run.state_word(), length + 1);
         Some(Location::new(page, within as u32))
     }
 
@@ -209,14 +211,9 @@ impl Runs {
         }
         let counts = parent.load(CHILD_COUNTS);
         let holders = parent.load(HOLDER_COUNTS);
-        let last = low(holders) & RUN_MAX;
-        let at_last = match after.offset.cmp(&last) {
-            std::cmp::Ordering::Less => low(counts),
-            std::cmp::Ordering::Equal => low(counts) + 1,
-            std::cmp::Ordering::Greater => 1,
-        };
-        parent.store(CHILD_COUNTS, pair(high(counts) + 1, at_last));
-        parent.store(HOLDER_COUNTS, holders & !u64::from(RUN_MAX) | u64::from(last.max(after.offset)));
+        let last = low(holders) & OFFSET;
+        parent.store(CHILD_COUNTS, pair(high(counts) + 1, low(counts)));
+        parent.store(HOLDER_COUNTS, holders & !u64::from(OFFSET) | u64::from(last.max(after.offset)));
         self.hint(after.run);
         true
     }
@@ -302,7 +299,7 @@ impl Runs {
             if needed >= state.length {
                 return;
             }
-            run.store(STATE, pair(state.version.wrapping_add(1), needed));
+            version::set_length(run.state_word(), needed);
             self.free_pages(line, needed, state.length);
             if needed > 0 || children > 0 {
                 self.shrink_spine(line, needed);
@@ -355,13 +352,16 @@ impl Runs {
         let Some(parent) = self.run(line) else { return };
         key.remove(parent.children(), child);
         let (counts, holders) = (parent.load(CHILD_COUNTS), parent.load(HOLDER_COUNTS));
-        let (children, last) = (high(counts) - 1, low(holders) & RUN_MAX);
-        let at_last = low(counts) - u32::from(offset == last);
-        parent.store(CHILD_COUNTS, pair(children, at_last));
-        if at_last == 0 {
-            let (last, at_last) = last_offset(parent);
-            parent.store(CHILD_COUNTS, pair(children, at_last));
-            parent.store(HOLDER_COUNTS, holders & !u64::from(RUN_MAX) | u64::from(last));
+        let (children, last) = (high(counts) - 1, low(holders) & OFFSET);
+        // Whether a removed child was the last is found out when as many are gone as are left: a look at all of them costs no
+        // more than their removal did. Until then the run may be longer than need be.
+        let (is_old, removed) =
+            (low(counts) & IS_OLD | if offset == last { IS_OLD } else { 0 }, low(counts) & !IS_OLD);
+        if is_old > 0 && removed + 1 >= children {
+            parent.store(CHILD_COUNTS, pair(children, 0));
+            parent.store(HOLDER_COUNTS, holders & !u64::from(OFFSET) | u64::from(last_offset(parent)));
+        } else {
+            parent.store(CHILD_COUNTS, pair(children, is_old | (removed + 1).min(!IS_OLD)));
         }
         let places = parent.children().len();
         if children == 0 {
@@ -386,24 +386,16 @@ fn block_at(run: Run<'_>, offset: u32) -> Option<(Location, LocalHash)> {
 fn needed(run: Run<'_>) -> u32 {
     let ends = run.holders().iter().filter_map(|word| Holder::from_word(word.load(Ordering::Relaxed)));
     let held = ends.map(|holder| holder.end).max().unwrap_or(0);
-    let followed = if high(run.load(CHILD_COUNTS)) > 0 { low(run.load(HOLDER_COUNTS)) & RUN_MAX } else { 0 };
+    let followed = if high(run.load(CHILD_COUNTS)) > 0 { low(run.load(HOLDER_COUNTS)) & OFFSET } else { 0 };
     held.max(followed)
 }
 
-/// The last offset at which a child begins, and how many do there.
-fn last_offset(run: Run<'_>) -> (u32, u32) {
-    let mut last = (0, 0);
-    for place in run.children() {
-        let line = low(place.load(Ordering::Relaxed));
-        let Some(child) = (line > 0).then(|| Run::at(run.view, Line(line))).flatten() else { continue };
-        let (_, offset) = child.parent();
-        match offset.cmp(&last.0) {
-            std::cmp::Ordering::Less => {}
-            std::cmp::Ordering::Equal => last.1 += 1,
-            std::cmp::Ordering::Greater => last = (offset, 1),
-        }
-    }
-    last
+/// The last offset at which a child begins.
+fn last_offset(run: Run<'_>) -> u32 {
+    let lines =
+        run.children().iter().map(|place| low(place.load(Ordering::Relaxed))).filter(|&line| line > 0);
+    let offsets = lines.filter_map(|line| Run::at(run.view, Line(line))).map(|child| child.parent().1);
+    offsets.max().unwrap_or(0)
 }
 
 /// Counts holders that are not free places.

@@ -12,8 +12,9 @@ use ahash::RandomState;
 use super::Shared;
 use super::locations::{Location, Locations};
 use super::memory::Line;
-use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, STATE, low, pair};
+use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, low};
 use super::runs::{Position, Runs, count_holders};
+use super::version;
 use crate::epoch::Pins;
 use crate::ids::{LocalHash, Tier};
 use crate::placement::{Lane, Op, Ordinal, Placed, Record, Slot};
@@ -32,6 +33,8 @@ pub(super) struct Writer {
     locations: Vec<Locations>,
     /// Blocks that a lane holds under several engine hashes, and how many more than one.
     twins: HashMap<(Location, Lane), u32, RandomState>,
+    /// The same of a slot, at whichever tiers: its ordinals of one block. The last one's is the block's.
+    namesakes: HashMap<(Location, Slot), u32, RandomState>,
     /// Where the next stored block goes.
     cursor: Option<Position>,
     hand: Hand,
@@ -57,7 +60,8 @@ impl Writer {
             shared: Arc::new(Shared::new(Arc::clone(runs.arena.memory()))),
             runs,
             locations: Vec::new(),
-            twins: HashMap::with_hasher(hasher),
+            twins: HashMap::with_hasher(hasher.clone()),
+            namesakes: HashMap::with_hasher(hasher),
             cursor: None,
             hand: Hand { run: ROOT, lane: Lane::from_bits(0), index: 0 },
             sweeps: VecDeque::new(),
@@ -102,6 +106,7 @@ impl Writer {
                 if let Some((location, at)) = self.locate(lane.slot(), ordinal) {
                     self.uncover(lane, location, at);
                     self.locations[lane.slot().index()].remove(ordinal);
+                    self.forget_namesake(lane.slot(), location);
                 }
             }
             Op::Sweep => self.sweeps.push_back(lane.slot()),
@@ -126,18 +131,59 @@ impl Writer {
             self.locations.resize_with(slot + 1, Locations::default);
         }
         self.locations[slot].set(ordinal, location);
-        self.cover(lane, location, at);
+        let is_tiered = self.locations[slot].is_tiered || lane.tier_index() > 0;
+        let has_namesake = is_tiered && self.holds(lane.slot(), at);
+        if self.cover(lane, location, at) || has_namesake {
+            *self.namesakes.entry((location, lane.slot())).or_insert(0) += 1;
+        }
         self.cursor = Some(at.next());
     }
 
-    /// A lane holds a block under one more name.
-    fn cover(&mut self, lane: Lane, location: Location, at: Position) {
-        let Some(run) = self.runs.run(at.run) else { return };
-        if lane.tier_index() > 0 {
-            // A reader that saw less of the nearer tiers must not add this to it.
-            self.shared.give_way();
-            raise_version(run);
+    /// Whether a slot holds a block at any tier.
+    fn holds(&self, slot: Slot, at: Position) -> bool {
+        self.runs.run(at.run).is_some_and(|run| {
+            let mut holders = run.holders().iter().filter_map(holder);
+            holders.any(|holder| holder.lane.slot() == slot && holder.covers(at.offset))
+        })
+    }
+
+    /// One ordinal fewer of a block; says whether there are others.
+    fn forget_namesake(&mut self, slot: Slot, location: Location) -> bool {
+        if self.namesakes.is_empty() {
+            return false;
         }
+        let Some(more) = self.namesakes.get_mut(&(location, slot)) else { return false };
+        *more -= 1;
+        if *more == 0 {
+            self.namesakes.remove(&(location, slot));
+        }
+        true
+    }
+
+    /// A lane holds a block under one more name; says whether it did already.
+    fn cover(&mut self, lane: Lane, location: Location, at: Position) -> bool {
+        let Some(locations) = self.locations.get_mut(lane.slot().index()) else { return false };
+        locations.is_tiered |= lane.tier_index() > 0;
+        if !locations.is_tiered {
+            return self.add_name(lane, location, at);
+        }
+        // The four depths of an answer are of one moment: a reader that saw less at one tier must not see this beside it, nor one
+        // that does not see this what follows.
+        self.shared.give_way();
+        self.raise_version(at.run);
+        let was_covered = self.add_name(lane, location, at);
+        self.raise_version(at.run);
+        was_covered
+    }
+
+    fn raise_version(&self, run: Line) {
+        if let Some(run) = self.runs.run(run) {
+            version::raise(run.state_word());
+        }
+    }
+
+    fn add_name(&mut self, lane: Lane, location: Location, at: Position) -> bool {
+        let Some(run) = self.runs.run(at.run) else { return false };
         let holders = run.holders();
         let is_even = low(run.load(HOLDER_COUNTS)) & IS_UNEVEN == 0;
         if is_even
@@ -147,14 +193,14 @@ impl Writer {
             && (holder.lane, holder.end) == (lane, at.offset)
         {
             set(word, Holder { end: at.offset + 1, ..holder });
-            return;
+            return false;
         }
         let (mut before, mut after, mut is_known) = (None, None, false);
         for (index, word) in holders.iter().enumerate() {
             let Some(holder) = holder(word).filter(|holder| holder.lane == lane) else { continue };
             if holder.covers(at.offset) {
                 *self.twins.entry((location, lane)).or_insert(0) += 1;
-                return;
+                return true;
             }
             is_known = true;
             if holder.end == at.offset {
@@ -175,8 +221,9 @@ impl Writer {
             (Some((index, holder)), Some((other, rest))) => {
                 set(&holders[index], Holder { end: rest.end, ..holder });
                 self.shared.give_way();
-                take_away(run, || holders[other].store(0, Ordering::Release));
+                version::change(run.state_word(), || holders[other].store(0, Ordering::Release));
                 count_holders(run, -1);
+                self.runs.gather_holders(at.run);
             }
             (None, None) => {
                 if is_known || at.offset > 0 {
@@ -189,6 +236,7 @@ impl Writer {
                 }
             }
         }
+        false
     }
 
     /// A lane holds a block under one name fewer.
@@ -228,7 +276,7 @@ impl Writer {
         // The holders may have moved, but in order: where one is added, no place was free.
         let Some(run) = self.runs.run(at.run) else { return };
         let Some(word) = run.holders().get(index) else { return };
-        take_away(run, || word.store(left, Ordering::Release));
+        version::change(run.state_word(), || word.store(left, Ordering::Release));
         self.hand = Hand { run: at.run, lane, index };
         let length = run.state().length;
         if left == 0 {
@@ -250,17 +298,39 @@ impl Writer {
         let Some(&slot) = self.sweeps.front() else { return };
         for _ in 0..SWEEP_BLOCKS {
             let Some(location) = self.locations.get_mut(slot.index()).and_then(Locations::pop) else {
+                if let Some(locations) = self.locations.get_mut(slot.index()) {
+                    *locations = Locations::default();
+                }
                 self.sweeps.pop_front();
                 self.swept.push((self.pins.advance(), slot));
                 break;
             };
-            for tier in Tier::ALL {
-                if let Some(at) = self.runs.position(location) {
-                    self.uncover(slot.lane(tier), location, at);
-                }
+            // The block must stay where it is until its last ordinal is taken out.
+            if !self.forget_namesake(slot, location) {
+                self.sweep_block(slot, location);
             }
         }
         self.free_slots();
+    }
+
+    fn sweep_block(&mut self, slot: Slot, location: Location) {
+        let Some(at) = self.runs.position(location) else { return };
+        let mut held = [false; 4];
+        for holder in
+            self.runs.run(at.run).into_iter().flat_map(|run| run.holders().iter().filter_map(holder))
+        {
+            if holder.lane.slot() == slot && holder.covers(at.offset) {
+                held[holder.lane.tier_index()] = true;
+            }
+        }
+        // The block stays until the last of these.
+        for tier in Tier::ALL.into_iter().filter(|tier| held[tier.index()]) {
+            let lane = slot.lane(tier);
+            if !self.twins.is_empty() {
+                self.twins.remove(&(location, lane));
+            }
+            self.uncover(lane, location, at);
+        }
     }
 
     /// Frees slots that no reader can know any more.
@@ -284,6 +354,9 @@ impl Writer {
         if self.twins.is_empty() {
             self.twins.shrink_to_fit();
         }
+        if self.namesakes.is_empty() {
+            self.namesakes.shrink_to_fit();
+        }
         self.tell_bytes();
     }
 
@@ -300,9 +373,10 @@ impl Writer {
     /// Tells others how much memory the shard takes.
     pub(super) fn tell_bytes(&self) {
         let twins = self.twins.capacity() * (size_of::<((Location, Lane), u32)>() + 1);
+        let namesakes = self.namesakes.capacity() * (size_of::<((Location, Slot), u32)>() + 1);
         let locations: usize = self.locations.iter().map(Locations::bytes).sum();
         let lists = self.locations.capacity() * size_of::<Locations>();
-        self.shared.set_bytes(self.runs.arena.bytes() + twins + locations + lists);
+        self.shared.set_bytes(self.runs.arena.bytes() + twins + namesakes + locations + lists);
     }
 }
 
@@ -315,20 +389,6 @@ fn holder(word: &AtomicU64) -> Option<Holder> {
 #[inline]
 fn set(word: &AtomicU64, holder: Holder) {
     word.store(holder.word(), Ordering::Release);
-}
-
-/// Changes a run in a way that takes something away: readers who saw a part of it look again.
-#[inline]
-fn take_away(run: Run<'_>, change: impl FnOnce()) {
-    raise_version(run);
-    change();
-    raise_version(run);
-}
-
-#[inline]
-fn raise_version(run: Run<'_>) {
-    let state = run.state();
-    run.store(STATE, pair(state.version.wrapping_add(1), state.length));
 }
 
 fn set_uneven(run: Run<'_>) {

@@ -61,13 +61,17 @@ impl Fast {
     pub(crate) fn new(config: OracleConfig, shards: usize) -> Self {
         let mut engine_config = Config::default();
         engine_config.shards = shards;
-        let engine = Engine::new(engine_config).expect("a good configuration");
+        Self::over(Engine::new(engine_config).expect("a good configuration"), config)
+    }
+
+    pub(crate) fn over(engine: Engine, config: OracleConfig) -> Self {
         let ingest = engine.ingest(source_config(config)).expect("a good source");
         Self { config, ingest, reader: engine.reader(), engine, prefixes: Prefixes::default() }
     }
 
     pub(crate) fn apply(&mut self, sequence: u64, payload: &[u8]) -> Applied {
-        let mut watch = Watch { events: Vec::new(), placements: Vec::new(), prefixes: &mut self.prefixes };
+        let mut watch =
+            Watch { events: Vec::new(), placements: Vec::new(), prefixes: &mut self.prefixes, payload };
         match self.ingest.apply_observed(payload, &mut watch) {
             Ok(applied) => Applied {
                 sequence,
@@ -77,7 +81,8 @@ impl Fast {
                 events: watch.events,
                 placements: watch.placements,
             },
-            Err(_) => {
+            Err(error) => {
+                assert!(error.offset() as usize <= payload.len(), "{error}");
                 assert!(
                     watch.events.is_empty() && watch.placements.is_empty(),
                     "refused payloads show nothing"
@@ -198,10 +203,14 @@ struct Watch<'p> {
     events: Vec<OracleEvent>,
     placements: Vec<OraclePlacement>,
     prefixes: &'p mut Prefixes,
+    payload: &'p [u8],
 }
 
 impl Observer for Watch<'_> {
     fn event(&mut self, _: Worker, event: &mut Event<'_>, verdict: Verdict) {
+        if let Verdict::Malformed(error) = verdict {
+            assert!((error.offset() as usize) < self.payload.len(), "{error}");
+        }
         self.events.push(oracle_event(event, verdict));
     }
 

@@ -12,3 +12,8 @@ pub(crate) mod pack;
 #[cfg(feature = "zmq")]
 pub(crate) mod publisher;
 pub(crate) mod source;
+
+/// How much of something a test does; under Miri, which takes a hundred times as long, less.
+pub(crate) const fn sized(usual: usize, under_miri: usize) -> usize {
+    if cfg!(miri) { under_miri } else { usual }
+}

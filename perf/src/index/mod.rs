@@ -1,281 +1,160 @@
-//! Indexes side by side on one trace: multi-turn prompts with shared beginnings, workers that evict leaves first.
+//! `index`: indexes side by side on one trace.
 //!
 //! * Every query of a pass is a first touch: each query is answered by one system per pass, in rotation. Several systems
 //!   answering one query in a row would warm the cache for those that come later.
 //! * All answers of all systems to a query are compared.
 //! * CPU is the whole process's: hand-over to a writer thread and that thread are in it.
 
-mod systems;
+mod memory;
+mod report;
+mod subject;
+pub(crate) mod systems;
 mod workload;
 
-use std::time::Instant;
+use subject::{Row, Subject, Subjected};
+use systems::dynamo::{Pool, Radix};
+use systems::kv_index::Chains;
+use systems::kvtap::{Kvtap, KvtapVec};
+use workload::{Size, Trace, generate};
 
-use systems::{Answer, Ask, Chains, Kvtap, Question, Radix, System};
-use workload::{Cfg, Event, Trace, generate};
-
-use crate::alloc;
+use crate::machine;
 
 /// What to measure.
 #[derive(clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Options {
-    /// A small trace, one pass: does it run, do the answers agree.
+    /// Small traces, no memory check: within 40 seconds.
     #[arg(long)]
     quick: bool,
-    /// A JSON line per workers and system.
+    /// Print a JSON line per workers and system; the rest goes to standard error.
     #[arg(long)]
     json: bool,
     /// Numbers of workers.
     #[arg(long, value_delimiter = ',')]
     workers: Vec<usize>,
-    /// Rotations over all systems.
+    /// Rotations over all systems; every query is timed once per system in each.
     #[arg(long, default_value_t = 2)]
-    rounds: usize,
+    rotations: usize,
+    /// Ask kvtap for a vector of whole matches too.
+    #[arg(long)]
+    vec: bool,
 }
 
-/// Prompt lengths in blocks.
-const CLASSES: [(&str, usize); 4] =
-    [("<128", 128), ("128-512", 512), ("512-1024", 1024), (">1024", usize::MAX)];
-
-fn class(blocks: usize) -> usize {
-    CLASSES.iter().position(|&(_, end)| blocks < end).expect("a class")
-}
-
-fn trace(workers: usize, quick: bool) -> Trace {
-    let (capacity, steady_blocks) = match (quick, workers) {
-        // Not fewer: a worker must have room for more than one prompt.
-        (true, _) => (10_000, 100_000),
-        (false, 0..=8) => (125_000, 1_000_000),
-        (false, 9..=64) => (40_000, 2_000_000),
-        (false, _) => (20_000, 3_000_000),
-    };
-    generate(Cfg {
-        workers,
-        capacity,
-        sys_prompts: 64,
-        steady_blocks,
-        migrate_pct: 10,
-        max_depth: 2000,
-        rm_batch: 1,
-        seed: 42,
-    })
-}
-
-/// CPU nanoseconds per block, of all threads.
-fn cpu(blocks: usize, work: impl FnOnce()) -> f64 {
-    let start = cpu_time::ProcessTime::now();
-    work();
-    start.elapsed().as_secs_f64() * 1e9 / blocks as f64
-}
-
-/// Nanoseconds by length class.
-type Times = [Vec<u32>; 4];
-
-/// p50, p99, p99.9 in microseconds: the sample at that rank.
-fn quantiles(times: &mut [u32]) -> [f64; 3] {
-    times.sort_unstable();
-    [0.5, 0.99, 0.999].map(|quantile| {
-        let rank = (times.len().saturating_sub(1) as f64 * quantile) as usize;
-        times.get(rank).map_or(f64::NAN, |&time| f64::from(time) / 1000.0)
-    })
-}
-
-/// One system's numbers.
-struct Row {
-    name: &'static str,
-    bytes_per_entry: f64,
-    fill_cpu: f64,
-    steady_cpu: f64,
-    miss_ns: f64,
-    quiet: Times,
-    loaded: Times,
-    answers: Vec<Option<Answer>>,
-}
-
-/// A system under measurement, whatever its types.
-trait Subject {
-    fn fill(&mut self, trace: &Trace, row: &mut Row);
-    fn ask(&mut self, number: usize, question: &Question, row: &mut Row);
-    fn miss(&mut self, row: &mut Row);
-    fn steady(&mut self, trace: &Trace, row: &mut Row, questions: &[Question]);
-}
-
-struct Subjected<'s, S: System> {
-    system: &'s S,
-    asker: S::Asker<'s>,
-}
-
-fn blocks(events: &[Event]) -> usize {
-    events.iter().map(|event| event.len as usize).sum()
-}
-
-impl<'s, S: System> Subject for Subjected<'s, S> {
-    fn fill(&mut self, trace: &Trace, row: &mut Row) {
-        let events = self.system.events(trace, &trace.fill);
-        row.fill_cpu = cpu(blocks(&trace.fill), || self.system.apply(events));
-    }
-
-    fn ask(&mut self, number: usize, question: &Question, row: &mut Row) {
-        question.warm();
-        let start = Instant::now();
-        self.asker.ask(question);
-        row.quiet[class(question.raw.len())].push(start.elapsed().as_nanos() as u32);
-        row.answers[number] = Some(self.asker.answer());
-    }
-
-    fn miss(&mut self, row: &mut Row) {
-        let mut times: Vec<u32> = (0..4000_u64)
-            .map(|number| {
-                let mut rng = workload::Rng(number);
-                let question = Question::new(&(0..64).map(|_| rng.next()).collect::<Vec<_>>());
-                let start = Instant::now();
-                self.asker.ask(&question);
-                start.elapsed().as_nanos() as u32
-            })
-            .collect();
-        row.miss_ns = quantiles(&mut times)[0] * 1000.0;
-    }
-
-    fn steady(&mut self, trace: &Trace, row: &mut Row, questions: &[Question]) {
-        let (quiet, loaded) = trace.steady.split_at(trace.steady.len() / 2);
-        let events = self.system.events(trace, quiet);
-        row.steady_cpu = cpu(blocks(quiet), || self.system.apply(events));
-        let events = self.system.events(trace, loaded);
-        let mut questions = questions.iter().cycle();
-        let (system, asker) = (self.system, &mut self.asker);
-        system.apply_beside(events, &mut || {
-            let Some(question) = questions.next() else { return };
-            question.warm();
-            let start = Instant::now();
-            asker.ask(question);
-            row.loaded[class(question.raw.len())].push(start.elapsed().as_nanos() as u32);
-        });
-    }
-}
+/// Runs of reader threads, of which the best counts.
+const READ_RUNS: usize = 7;
 
 pub(crate) fn run(options: &Options) {
+    let show = |text: &str| if options.json { eprint!("{text}") } else { print!("{text}") };
+    show(&machine::line(&["kvtap", "kv-index", "dynamo-kv-router"]));
     let workers = match (&options.workers[..], options.quick) {
-        ([], true) => vec![8, 16],
+        ([], true) => vec![8, 64],
         ([], false) => vec![8, 64, 256],
         (some, _) => some.to_vec(),
     };
     for workers in workers {
-        measure(&trace(workers, options.quick), options);
+        let trace = generate(size(workers, options.quick));
+        let (mut rows, own) = measure(&trace, options);
+        show(&report::section(&trace, own, &mut rows));
+        if options.json {
+            print!("{}", report::json_lines(workers, &mut rows));
+        }
+    }
+    if !options.quick {
+        show(&memory::check());
     }
 }
 
-fn measure(trace: &Trace, options: &Options) {
-    let workers = trace.cfg.workers;
+/// A worker must have room for more than one prompt.
+fn size(workers: usize, quick: bool) -> Size {
+    let queries = if quick { 4_000 } else { 16_000 };
+    let (capacity, steady_blocks) = match (quick, workers) {
+        (true, 0..=8) => (40_000, 300_000),
+        (true, _) => (10_000, 300_000),
+        (false, 0..=8) => (125_000, 1_000_000),
+        (false, 9..=64) => (40_000, 2_000_000),
+        (false, _) => (20_000, 3_000_000),
+    };
+    Size { workers, capacity, steady_blocks, queries }
+}
+
+/// Gives what kvtap says of its own size beside the rows.
+fn measure(trace: &Trace, options: &Options) -> (Vec<Row>, [usize; 2]) {
     let kvtap = Kvtap::new();
-    let chains = Chains::new(workers);
-    let (crtc, positional, radix) = (systems::crtc(), systems::positional(), Radix::new());
+    let vec = KvtapVec(&kvtap);
+    let chains = Chains::new(trace.workers);
+    let (crtc, positional, radix) = (Pool::crtc(), Pool::positional(), Radix::new());
     let mut subjects: Vec<(&'static str, Box<dyn Subject + '_>)> = vec![
-        ("kvtap", Box::new(Subjected { system: &kvtap, asker: kvtap.asker() })),
-        ("kv-index", Box::new(Subjected { system: &chains, asker: chains.asker() })),
-        ("crtc", Box::new(Subjected { system: &crtc, asker: crtc.asker() })),
-        ("positional", Box::new(Subjected { system: &positional, asker: positional.asker() })),
-        ("radix", Box::new(Subjected { system: &radix, asker: radix.asker() })),
+        ("kvtap", Box::new(Subjected::new(&kvtap))),
+        ("kv-index", Box::new(Subjected::new(&chains))),
+        ("crtc", Box::new(Subjected::new(&crtc))),
+        ("positional", Box::new(Subjected::new(&positional))),
+        ("radix", Box::new(Subjected::new(&radix))),
     ];
-    let questions: Vec<_> = trace.queries.iter().map(|query| Question::new(&query.locals)).collect();
-    let mut rows: Vec<Row> = Vec::new();
-    for (name, subject) in &mut subjects {
-        let mut row = Row {
-            name,
-            bytes_per_entry: 0.0,
-            fill_cpu: 0.0,
-            steady_cpu: 0.0,
-            miss_ns: 0.0,
-            quiet: Times::default(),
-            loaded: Times::default(),
-            answers: vec![None; questions.len()],
-        };
-        alloc::track(true);
-        let before = alloc::live();
-        subject.fill(trace, &mut row);
-        row.bytes_per_entry = (alloc::live() - before) as f64 / trace.entries as f64;
-        alloc::track(false);
-        rows.push(row);
+    if options.vec {
+        subjects.push(("kvtap-vec", Box::new(Subjected::new(&vec))));
     }
-    if !options.json {
-        let [table, maps] = kvtap.bytes().map(|bytes| bytes as f64 / trace.entries as f64);
-        println!("\n{workers} workers, {} entries, {} distinct blocks", trace.entries, trace.distinct);
-        println!("kvtap by its own count: shards {table:.1}, engine-hash maps {maps:.1} bytes per entry");
+    let mut all: Vec<_> = subjects.into_iter().map(|(name, subject)| (subject, Row::new(name))).collect();
+    for (subject, row) in &mut all {
+        subject.fill(trace, row);
     }
-    for pass in 0..options.rounds * subjects.len() {
-        for (number, question) in questions.iter().enumerate() {
-            let at = (number + pass) % subjects.len();
-            subjects[at].1.ask(number, question, &mut rows[at]);
+    let own = kvtap.bytes();
+    for _ in 0..options.rotations {
+        rotate(trace, &mut all, &[0, 1, 2, 3, 4]);
+        if options.vec {
+            // In the place of kvtap, for which it would warm the cache.
+            rotate(trace, &mut all, &[5, 1, 2, 3, 4]);
         }
     }
-    compare(&rows);
-    for ((_, subject), row) in subjects.iter_mut().zip(&mut rows) {
+    compare(trace, &mut all, |matched| matched > 0);
+    for (subject, row) in &mut all {
         subject.miss(row);
-        subject.steady(trace, row, &questions);
+        subject.steady(trace, row);
     }
-    // All have seen the same: once more, without the clock.
-    let mut after: Vec<Times> = rows.iter_mut().map(|row| std::mem::take(&mut row.quiet)).collect();
-    for (number, question) in questions.iter().enumerate() {
-        for ((_, subject), row) in subjects.iter_mut().zip(&mut rows) {
-            subject.ask(number, question, row);
+    compare(trace, &mut all, |matched| matched > 0);
+    for _ in 0..READ_RUNS {
+        for (subject, row) in &mut all {
+            subject.read(trace, row);
         }
     }
-    compare(&rows);
-    for (row, times) in rows.iter_mut().zip(after.drain(..)) {
-        row.quiet = times;
+    for (subject, row) in &mut all {
+        subject.evict(trace, row);
     }
-    for row in &mut rows {
-        print(workers, row, options.json);
+    compare(trace, &mut all, |matched| matched == 0);
+    for (subject, row) in &mut all {
+        subject.refill(trace, row);
+    }
+    compare(trace, &mut all, |matched| matched > 0);
+    for (subject, row) in &mut all {
+        subject.clear(trace, row);
+    }
+    compare(trace, &mut all, |matched| matched == 0);
+    (all.into_iter().map(|(_, row)| row).collect(), own)
+}
+
+/// In each pass every query is one system's, in the next another's.
+fn rotate(trace: &Trace, all: &mut [(Box<dyn Subject + '_>, Row)], members: &[usize]) {
+    for pass in 0..members.len() {
+        for (number, prompt) in trace.queries.iter().enumerate() {
+            let (subject, row) = &mut all[members[(number + pass) % members.len()]];
+            subject.time(prompt, row);
+        }
     }
 }
 
-fn compare(rows: &[Row]) {
-    let matched: usize = rows[0].answers.iter().flatten().map(Vec::len).sum();
-    assert!(matched > 0, "queries match something");
-    for row in &rows[1..] {
-        for (number, (one, other)) in rows[0].answers.iter().zip(&row.answers).enumerate() {
-            assert!(one == other, "query {number}: {} says {one:?}, {} {other:?}", rows[0].name, row.name);
+/// Asks every system everything.
+///
+/// # Panics
+/// If they do not say the same, or their matches together are not as expected.
+fn compare(trace: &Trace, all: &mut [(Box<dyn Subject + '_>, Row)], expected: impl FnOnce(usize) -> bool) {
+    let mut matched = 0;
+    for (number, prompt) in trace.queries.iter().enumerate() {
+        let (first, others) = all.split_first_mut().expect("a system");
+        let answer = first.0.answer(prompt);
+        for (subject, row) in others {
+            let other = subject.answer(prompt);
+            assert!(answer == other, "query {number}: kvtap says {answer:?}, {} {other:?}", row.name);
         }
+        matched += answer.len();
     }
-}
-
-fn print(workers: usize, row: &mut Row, json: bool) {
-    let quiet = row.quiet.each_mut().map(|times| quantiles(times));
-    let loaded = row.loaded.each_mut().map(|times| quantiles(times));
-    if json {
-        let by_class = |all: [[f64; 3]; 4]| {
-            let named =
-                |[p50, p99, p999]: [f64; 3]| serde_json::json!({ "p50": p50, "p99": p99, "p999": p999 });
-            CLASSES
-                .iter()
-                .zip(all)
-                .map(|(&(name, _), each)| (name.to_owned(), named(each)))
-                .collect::<serde_json::Map<_, _>>()
-        };
-        println!(
-            "{}",
-            serde_json::json!({
-                "workers": workers, "system": row.name, "bytes_per_entry": row.bytes_per_entry,
-                "ingest_cpu_ns_per_block": row.steady_cpu, "fill_cpu_ns_per_block": row.fill_cpu, "miss_ns": row.miss_ns,
-                "query_us": { "quiet": by_class(quiet), "loaded": by_class(loaded) },
-            })
-        );
-        return;
-    }
-    println!(
-        "{:<11} {:>6.1} B/entry  ingest CPU ns/block {:>5.0} (filling {:>5.0})  miss {:>5.0} ns",
-        row.name, row.bytes_per_entry, row.steady_cpu, row.fill_cpu, row.miss_ns
-    );
-    for (at, (name, _)) in CLASSES.iter().enumerate() {
-        let [quiet, loaded] = [quiet[at], loaded[at]];
-        println!(
-            "    {name:<9} quiet {:>6.2} {:>6.2} {:>7.2}   loaded {:>6.2} {:>7.2} {:>8.2}  ({} and {} samples)",
-            quiet[0],
-            quiet[1],
-            quiet[2],
-            loaded[0],
-            loaded[1],
-            loaded[2],
-            row.quiet[at].len(),
-            row.loaded[at].len()
-        );
-    }
+    assert!(expected(matched), "{matched} matches");
 }

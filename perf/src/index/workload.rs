@@ -1,297 +1,389 @@
-//! Synthetic routing workload: many workers, shared system prompts, multi-turn conversations,
-//! per-worker LRU eviction. Produces one event trace that every index consumes.
+//! What the indexes are fed: multi-turn conversations that begin with shared system prompts, on workers that evict the least
+//! recently used conversation, leaves first. One trace from a seed, for all systems.
 //!
-//! What each worker emits follows vLLM: a turn stores the blocks it is missing (prefill, at most
-//! 512 blocks per event), then decode stores one block per event; eviction removes tail blocks of
-//! the least recently used conversation first, `rm_batch` hashes per event (vLLM sends one).
-//! Engine hashes are set equal to Dynamo's sequence hash, which is what its positional index
-//! needs; the prototype treats them as opaque.
+//! Workers emit what vLLM's do: a turn stores the blocks it misses (prefill, at most 512 blocks per event), then decode stores
+//! one block per event; eviction removes one block per event. Engine hashes equal Dynamo's sequence hashes, which is what its
+//! positional index needs.
+
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// splitmix64, so runs are reproducible without a dependency.
+const SYSTEM_PROMPTS: usize = 64;
+/// Percentage of turns that land on a random worker instead of the conversation's own.
+const MIGRATING_PERCENT: u64 = 10;
+/// Conversations grow no further.
+const DEPTH_MAX: usize = 2000;
+/// Blocks per stored event.
+const STORED_MAX: usize = 512;
+/// Blocks one worker evicts before it is another's turn, when all is evicted.
+const EVICTED: usize = 128;
+const SEED: u64 = 42;
+
+/// SplitMix64.
 #[derive(Clone)]
-pub struct Rng(pub u64);
-impl Rng {
-    #[inline]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
-    pub fn below(&mut self, n: u64) -> u64 {
-        ((self.next() as u128 * n as u128) >> 64) as u64
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A heavy-tailed length: exponential, at least 1.
+    fn length(&mut self, mean: f64) -> usize {
+        (1.0 - (1.0 - self.unit()).ln() * mean) as usize
     }
 }
 
-/// The chain step of Dynamo's sequence hash.
-#[inline(always)]
-pub fn chain(parent: u64, local: u64) -> u64 {
-    let mut b = [0u8; 16];
-    b[..8].copy_from_slice(&parent.to_le_bytes());
-    b[8..].copy_from_slice(&local.to_le_bytes());
-    xxh3_64_with_seed(&b, 1337)
-}
-
+/// How much there is of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Cfg {
-    pub workers: usize,
-    /// Blocks each worker can hold; the fill phase ends when every worker has reached it.
-    pub capacity: usize,
-    pub sys_prompts: usize,
-    /// Blocks stored in the steady phase that follows the fill phase.
-    pub steady_blocks: usize,
-    /// Percentage of turns that land on a random worker instead of the conversation's own.
-    pub migrate_pct: u64,
-    pub max_depth: usize,
-    pub rm_batch: usize,
-    pub seed: u64,
+pub(crate) struct Size {
+    pub(crate) workers: usize,
+    /// Blocks each worker can hold; filling ends when nine of ten have reached it.
+    pub(crate) capacity: usize,
+    /// Blocks stored after that, while as many are evicted.
+    pub(crate) steady_blocks: usize,
+    pub(crate) queries: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Store { parent: Option<u64> },
     Remove,
+    Clear,
+}
+
+/// What one worker says; its blocks are a part of the trace's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) worker: u32,
+    pub(crate) kind: Kind,
+    start: usize,
+    pub(crate) len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
-    pub worker: u32,
-    pub kind: Kind,
-    pub start: u32,
-    pub len: u32,
+pub(crate) struct Block {
+    pub(crate) engine_hash: u64,
+    pub(crate) local_hash: u64,
 }
 
-/// (engine hash, local hash)
-pub type Block = (u64, u64);
+/// A block and the engine hash of its parent.
+type Child = (Block, Option<u64>);
 
-pub struct Query {
-    pub locals: Vec<u64>,
-    pub prefixes: Vec<u64>,
-}
-
-pub struct Trace {
-    pub cfg: Cfg,
-    pub fill: Vec<Event>,
-    pub steady: Vec<Event>,
-    pub blocks: Vec<Block>,
-    /// Live (worker, block) pairs after the fill phase, and the distinct blocks among them.
-    pub entries: usize,
-    pub distinct: usize,
-    pub queries: Vec<Query>,
+/// Everything that happens, in phases.
+pub(crate) struct Trace {
+    pub(crate) workers: usize,
+    pub(crate) fill: Vec<Event>,
+    pub(crate) steady: Vec<Event>,
+    /// Evicts everything, leaves first, workers by turns.
+    pub(crate) evict: Vec<Event>,
+    /// Stores again what `evict` removes.
+    pub(crate) refill: Vec<Event>,
+    /// Clears every worker.
+    pub(crate) clear: Vec<Event>,
+    blocks: Vec<Block>,
+    /// Live (worker, block) pairs after filling, and the distinct blocks among them.
+    pub(crate) entries: usize,
+    pub(crate) distinct: usize,
+    /// Local hashes of prompts.
+    pub(crate) queries: Vec<Vec<u64>>,
 }
 
 impl Trace {
-    pub fn blocks_of<'a>(&'a self, e: &Event) -> &'a [Block] {
-        &self.blocks[e.start as usize..(e.start + e.len) as usize]
-    }
-    pub fn count(&self, evs: &[Event]) -> (usize, usize) {
-        evs.iter().fold((0, 0), |(s, r), e| match e.kind {
-            Kind::Store { .. } => (s + e.len as usize, r),
-            Kind::Remove => (s, r + e.len as usize),
-        })
+    pub(crate) fn blocks_of(&self, event: &Event) -> &[Block] {
+        &self.blocks[event.start..event.start + event.len]
     }
 }
 
-struct Conv {
-    locals: Vec<u64>,
-    prefixes: Vec<u64>,
+pub(crate) fn count(events: &[Event]) -> usize {
+    events.iter().map(|event| event.len).sum()
+}
+
+#[derive(Clone, Default)]
+struct Conversation {
+    blocks: Vec<Block>,
     home: usize,
+}
+
+impl Conversation {
+    fn grow(&mut self, random: &mut Random, blocks: usize) {
+        for _ in 0..blocks {
+            let local_hash = random.next();
+            let engine_hash = match self.blocks.last() {
+                Some(parent) => chain(parent.engine_hash, local_hash),
+                None => local_hash,
+            };
+            self.blocks.push(Block { engine_hash, local_hash });
+        }
+    }
+}
+
+/// Dynamo's sequence hash.
+fn chain(parent: u64, local_hash: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&parent.to_le_bytes());
+    bytes[8..].copy_from_slice(&local_hash.to_le_bytes());
+    xxh3_64_with_seed(&bytes, 1337)
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    /// Blocks after it that are held too.
+    children: u32,
+    parent: Option<u64>,
 }
 
 #[derive(Default)]
 struct Worker {
-    /// prefix -> (children present on this worker, local hash)
-    held: FxHashMap<u64, (u32, u64)>,
-    lru: VecDeque<(u32, u64)>,
-    stamp: FxHashMap<u32, u64>,
+    held: FxHashMap<u64, Held>,
+    /// Conversations with the tick of a use, oldest first. Only the last use counts.
+    used: VecDeque<(usize, u64)>,
+    last_use: FxHashMap<usize, u64>,
     tick: u64,
 }
 
-fn grow(c: &mut Conv, r: &mut Rng, n: usize) {
-    for _ in 0..n {
-        let l = r.next();
-        let p = c.prefixes.last().map_or(l, |&p| chain(p, l));
-        c.locals.push(l);
-        c.prefixes.push(p);
+impl Worker {
+    fn hold(&mut self, engine_hash: u64, parent: Option<u64>) {
+        if let Some(parent) = parent {
+            self.held.get_mut(&parent).expect("parents are held").children += 1;
+        }
+        self.held.insert(engine_hash, Held { children: 0, parent });
+    }
+
+    fn touch(&mut self, conversation: usize) {
+        self.tick += 1;
+        self.last_use.insert(conversation, self.tick);
+        self.used.push_back((conversation, self.tick));
+    }
+
+    /// Evicts down to `limit` blocks: the oldest conversation first, from its tail. Gives what is gone.
+    fn evict(&mut self, conversations: &[Conversation], limit: usize) -> Vec<Child> {
+        let mut evicted = Vec::new();
+        while self.held.len() > limit {
+            let &(oldest, tick) = self.used.front().expect("blocks belong to conversations");
+            let is_current = self.last_use.get(&oldest) == Some(&tick);
+            if is_current && self.evict_tail(&conversations[oldest], limit, &mut evicted) {
+                self.last_use.remove(&oldest);
+            } else if is_current {
+                break;
+            }
+            self.used.pop_front();
+        }
+        evicted
+    }
+
+    /// Whether all of the conversation is gone that no other shares.
+    fn evict_tail(&mut self, conversation: &Conversation, limit: usize, evicted: &mut Vec<Child>) -> bool {
+        for &block in conversation.blocks.iter().rev() {
+            let Some(&Held { children, parent }) = self.held.get(&block.engine_hash) else { continue };
+            if children > 0 {
+                break;
+            }
+            if self.held.len() <= limit {
+                return false;
+            }
+            self.held.remove(&block.engine_hash);
+            if let Some(parent) = parent {
+                self.held.get_mut(&parent).expect("parents are held").children -= 1;
+            }
+            evicted.push((block, parent));
+        }
+        true
     }
 }
 
-/// Heavy-tailed length with the given mean (exponential, at least 1).
-fn exp_len(r: &mut Rng, mean: f64) -> usize {
-    (1.0 + -(1.0 - r.unit()).ln() * mean) as usize
-}
-
-struct Gen {
-    evs: Vec<Event>,
+struct Maker {
+    size: Size,
+    random: Random,
+    system_prompts: Vec<Conversation>,
+    conversations: Vec<Conversation>,
+    active: Vec<usize>,
+    workers: Vec<Worker>,
+    events: Vec<Event>,
     blocks: Vec<Block>,
 }
 
-impl Gen {
-    fn push(&mut self, worker: usize, kind: Kind, it: impl Iterator<Item = Block>) {
+pub(crate) fn generate(size: Size) -> Trace {
+    let mut maker = Maker::new(size);
+    let mut full = 0;
+    while full * 10 < size.workers * 9 {
+        full += usize::from(maker.turn().filled);
+    }
+    let fill = std::mem::take(&mut maker.events);
+    let mut held: Vec<u64> = maker.workers.iter().flat_map(|worker| worker.held.keys().copied()).collect();
+    let entries = held.len();
+    held.sort_unstable();
+    held.dedup();
+    let active = maker.active.clone();
+    let mut stored = 0;
+    while stored < size.steady_blocks {
+        stored += maker.turn().stored;
+    }
+    let steady = std::mem::take(&mut maker.events);
+    let queries = maker.queries(&active);
+    let (evict, refill) = maker.evict_all();
+    (0..size.workers).for_each(|worker| maker.push(worker, Kind::Clear, []));
+    Trace {
+        workers: size.workers,
+        fill,
+        steady,
+        evict,
+        refill,
+        clear: maker.events,
+        blocks: maker.blocks,
+        entries,
+        distinct: held.len(),
+        queries,
+    }
+}
+
+/// What came of a turn.
+struct Turn {
+    filled: bool,
+    stored: usize,
+}
+
+impl Maker {
+    fn new(size: Size) -> Self {
+        let mut random = Random(SEED);
+        let system_prompts = (0..SYSTEM_PROMPTS).map(|_| {
+            let mut prompt = Conversation::default();
+            let blocks = 32 + random.below(225);
+            prompt.grow(&mut random, blocks);
+            prompt
+        });
+        Self {
+            system_prompts: system_prompts.collect(),
+            size,
+            random,
+            conversations: Vec::new(),
+            active: Vec::new(),
+            workers: (0..size.workers).map(|_| Worker::default()).collect(),
+            events: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, worker: usize, kind: Kind, blocks: impl IntoIterator<Item = Block>) {
         let start = self.blocks.len();
-        self.blocks.extend(it);
-        let len = (self.blocks.len() - start) as u32;
-        self.evs.push(Event { worker: worker as u32, kind, start: start as u32, len });
+        self.blocks.extend(blocks);
+        let len = self.blocks.len() - start;
+        self.events.push(Event { worker: worker as u32, kind, start, len });
     }
-}
 
-fn turn(g: &mut Gen, w: &mut Worker, wi: usize, ci: u32, convs: &[Conv], decode: usize, cfg: &Cfg) {
-    let c = &convs[ci as usize];
-    let n = c.prefixes.len();
-    let mut k = 0;
-    while k < n && w.held.contains_key(&c.prefixes[k]) {
-        k += 1;
-    }
-    // Prefill the missing blocks in chunks, then decode one block per event.
-    let mut at = k;
-    while at < n {
-        let chunk = if at + decode >= n { 1 } else { (n - decode - at).min(512) };
-        let parent = (at > 0).then(|| c.prefixes[at - 1]);
-        for i in at..at + chunk {
-            if i > 0 {
-                w.held.get_mut(&c.prefixes[i - 1]).unwrap().0 += 1;
-            }
-            w.held.insert(c.prefixes[i], (0, c.locals[i]));
+    /// An active conversation, or a new one.
+    fn pick(&mut self) -> usize {
+        let active_max = self.size.workers * (self.size.capacity / 400).max(4);
+        let is_full = self.active.len() >= active_max;
+        if is_full && self.random.below(4) != 0 {
+            return self.active[self.random.below(active_max)];
         }
-        g.push(wi, Kind::Store { parent }, (at..at + chunk).map(|i| (c.prefixes[i], c.locals[i])));
-        at += chunk;
-    }
-    w.tick += 1;
-    w.stamp.insert(ci, w.tick);
-    w.lru.push_back((ci, w.tick));
-    // Evict down to capacity, oldest conversation first, tail first.
-    let mut out: Vec<Block> = vec![];
-    while w.held.len() > cfg.capacity {
-        let Some(&(old, t)) = w.lru.front() else { break };
-        if w.stamp.get(&old) != Some(&t) || (old == ci && w.lru.len() > 1) {
-            w.lru.pop_front();
-            if old == ci {
-                w.lru.push_back((old, t));
-            }
-            continue;
-        }
-        let oc = &convs[old as usize];
-        let mut i = oc.prefixes.len();
-        let mut done = true;
-        while i > 0 {
-            let p = oc.prefixes[i - 1];
-            match w.held.get(&p) {
-                None => i -= 1,
-                Some(&(0, l)) => {
-                    if w.held.len() <= cfg.capacity {
-                        done = false;
-                        break;
-                    }
-                    w.held.remove(&p);
-                    if i > 1 {
-                        if let Some(e) = w.held.get_mut(&oc.prefixes[i - 2]) {
-                            e.0 -= 1;
-                        }
-                    }
-                    out.push((p, l));
-                    i -= 1;
-                }
-                Some(_) => break,
-            }
-        }
-        if done {
-            w.lru.pop_front();
-            w.stamp.remove(&old);
-        }
-    }
-    for c in out.chunks(cfg.rm_batch) {
-        g.push(wi, Kind::Remove, c.iter().copied());
-    }
-}
-
-pub fn generate(cfg: Cfg) -> Trace {
-    let mut r = Rng(cfg.seed);
-    let mut convs: Vec<Conv> = vec![];
-    let sys: Vec<Conv> = (0..cfg.sys_prompts)
-        .map(|_| {
-            let mut c = Conv { locals: vec![], prefixes: vec![], home: 0 };
-            let n = 32 + r.below(225) as usize; // 32..=256 blocks of system prompt
-            grow(&mut c, &mut r, n);
-            c
-        })
-        .collect();
-    let mut ws: Vec<Worker> = (0..cfg.workers).map(|_| Worker::default()).collect();
-    let mut g = Gen { evs: vec![], blocks: vec![] };
-    let mut active: Vec<u32> = vec![];
-    let live_target = cfg.workers * (cfg.capacity / 400).max(4);
-    let (mut full, mut fill_end, mut stored_at_fill) = (0usize, None, 0usize);
-    let mut stored = 0usize;
-    let (mut entries, mut distinct) = (0, 0);
-    let mut snapshot: Vec<u32> = vec![];
-    loop {
-        // Pick an active conversation, or start a new one.
-        let ci = if active.len() < live_target || r.below(4) == 0 {
-            // System prompts are Zipf-popular.
-            let s = ((cfg.sys_prompts as f64).powf(r.unit()) as usize).clamp(1, cfg.sys_prompts) - 1;
-            let (locals, prefixes) = (sys[s].locals.clone(), sys[s].prefixes.clone());
-            convs.push(Conv { locals, prefixes, home: r.below(cfg.workers as u64) as usize });
-            let id = convs.len() as u32 - 1;
-            if active.len() < live_target {
-                active.push(id);
-            } else {
-                let at = r.below(active.len() as u64) as usize;
-                active[at] = id;
-            }
-            id
+        // System prompts are Zipf-popular.
+        let popular = (SYSTEM_PROMPTS as f64).powf(self.random.unit()) as usize;
+        let mut conversation = self.system_prompts[popular.clamp(1, SYSTEM_PROMPTS) - 1].clone();
+        conversation.home = self.random.below(self.size.workers);
+        self.conversations.push(conversation);
+        let number = self.conversations.len() - 1;
+        if is_full {
+            let at = self.random.below(active_max);
+            self.active[at] = number;
         } else {
-            active[r.below(active.len() as u64) as usize]
+            self.active.push(number);
+        }
+        number
+    }
+
+    fn turn(&mut self) -> Turn {
+        let number = self.pick();
+        let (random, conversation) = (&mut self.random, &mut self.conversations[number]);
+        if conversation.blocks.len() < DEPTH_MAX {
+            let asked = if random.below(20) == 0 { 200 + random.below(400) } else { random.length(24.0) };
+            conversation.grow(random, asked);
+        }
+        let replied = random.length(16.0);
+        conversation.grow(random, replied);
+        let migrates = (random.below(100) as u64) < MIGRATING_PERCENT;
+        let at = if migrates { random.below(self.size.workers) } else { conversation.home };
+        let capacity = self.size.capacity;
+        let before = self.workers[at].held.len();
+        let stored = self.store(at, number, replied);
+        self.workers[at].touch(number);
+        let filled = before < capacity && self.workers[at].held.len() >= capacity;
+        for (block, _) in self.workers[at].evict(&self.conversations, capacity) {
+            self.push(at, Kind::Remove, [block]);
+        }
+        Turn { filled, stored }
+    }
+
+    /// The blocks of a conversation that a worker misses: in chunks, but those of the reply one by one.
+    fn store(&mut self, at: usize, number: usize, replied: usize) -> usize {
+        let blocks = std::mem::take(&mut self.conversations[number].blocks);
+        let worker = &mut self.workers[at];
+        let known = blocks.iter().take_while(|block| worker.held.contains_key(&block.engine_hash)).count();
+        let mut parent = known.checked_sub(1).map(|last| blocks[last].engine_hash);
+        for block in &blocks[known..] {
+            worker.hold(block.engine_hash, parent);
+            parent = Some(block.engine_hash);
+        }
+        let mut next = known;
+        while next < blocks.len() {
+            let asked = (blocks.len() - replied).saturating_sub(next);
+            let end = next + asked.clamp(1, STORED_MAX);
+            let parent = next.checked_sub(1).map(|last| blocks[last].engine_hash);
+            self.push(at, Kind::Store { parent }, blocks[next..end].iter().copied());
+            next = end;
+        }
+        let stored = blocks.len() - known;
+        self.conversations[number].blocks = blocks;
+        stored
+    }
+
+    /// Prompts of conversations that were active, cut somewhere, and 16 blocks that nobody has seen.
+    fn queries(&mut self, active: &[usize]) -> Vec<Vec<u64>> {
+        let query = |_| {
+            let blocks = &self.conversations[active[self.random.below(active.len())]].blocks;
+            let cut = 16 + self.random.below(blocks.len() - 15);
+            let mut locals: Vec<u64> = blocks[..cut].iter().map(|block| block.local_hash).collect();
+            locals.extend((0..16).map(|_| self.random.next()));
+            locals
         };
-        let c = &mut convs[ci as usize];
-        if c.prefixes.len() < cfg.max_depth {
-            let user = if r.below(20) == 0 { 200 + r.below(400) as usize } else { exp_len(&mut r, 24.0) };
-            grow(c, &mut r, user);
-        }
-        let reply = exp_len(&mut r, 16.0);
-        grow(c, &mut r, reply);
-        let wi = if r.below(100) < cfg.migrate_pct { r.below(cfg.workers as u64) as usize } else { c.home };
-        let b0 = ws[wi].held.len();
-        let e0 = g.evs.len();
-        turn(&mut g, &mut ws[wi], wi, ci, &convs, reply, &cfg);
-        stored += g.evs[e0..]
-            .iter()
-            .map(|e| if e.kind == Kind::Remove { 0 } else { e.len as usize })
-            .sum::<usize>();
-        if b0 < cfg.capacity && ws[wi].held.len() >= cfg.capacity {
-            full += 1;
-        }
-        if fill_end.is_none() && full * 10 >= cfg.workers * 9 {
-            fill_end = Some(g.evs.len());
-            stored_at_fill = stored;
-            entries = ws.iter().map(|w| w.held.len()).sum();
-            let mut all: Vec<u64> = ws.iter().flat_map(|w| w.held.keys().copied()).collect();
-            all.sort_unstable();
-            all.dedup();
-            distinct = all.len();
-            snapshot = active.clone();
-        }
-        if fill_end.is_some() && stored - stored_at_fill >= cfg.steady_blocks {
-            break;
-        }
+        (0..self.size.queries).map(query).collect()
     }
-    // Queries: an active conversation's prompt (as of the end of the fill or later) plus a new,
-    // unseen user turn. Depths vary from the shortest system prompt to max_depth.
-    let mut queries = vec![];
-    for _ in 0..4000 {
-        let c = &convs[snapshot[r.below(snapshot.len() as u64) as usize] as usize];
-        let cut = 16 + r.below(c.locals.len() as u64 - 15) as usize;
-        let mut q = Conv { locals: c.locals[..cut].to_vec(), prefixes: c.prefixes[..cut].to_vec(), home: 0 };
-        grow(&mut q, &mut r, 16);
-        queries.push(Query { locals: q.locals, prefixes: q.prefixes });
+
+    /// Evicts everything, and stores it again: from the end, so that parents come before their children.
+    fn evict_all(&mut self) -> (Vec<Event>, Vec<Event>) {
+        let mut gone: Vec<(usize, Vec<Child>)> = Vec::new();
+        while self.workers.iter().any(|worker| !worker.held.is_empty()) {
+            for at in 0..self.workers.len() {
+                let limit = self.workers[at].held.len().saturating_sub(EVICTED);
+                let evicted = self.workers[at].evict(&self.conversations, limit);
+                for &(block, _) in &evicted {
+                    self.push(at, Kind::Remove, [block]);
+                }
+                gone.push((at, evicted));
+            }
+        }
+        let evict = std::mem::take(&mut self.events);
+        for (at, mut evicted) in gone.into_iter().rev() {
+            evicted.reverse();
+            for run in evicted.chunk_by(|(block, _), (_, parent)| Some(block.engine_hash) == *parent) {
+                let parent = run[0].1;
+                self.push(at, Kind::Store { parent }, run.iter().map(|&(block, _)| block));
+            }
+        }
+        (evict, std::mem::take(&mut self.events))
     }
-    let f = fill_end.unwrap();
-    let steady = g.evs.split_off(f);
-    Trace { cfg, fill: g.evs, steady, blocks: g.blocks, entries, distinct, queries }
 }

@@ -47,7 +47,12 @@ pub(crate) fn new_table(headings: &[&str]) -> Table {
     table
 }
 
-fn write_table(out: &mut impl Write, title: &str, table: &Table, numbers: &[usize]) -> io::Result<()> {
+pub(crate) fn write_table(
+    out: &mut impl Write,
+    title: &str,
+    table: &Table,
+    numbers: &[usize],
+) -> io::Result<()> {
     let mut table = table.clone();
     for &column in numbers {
         if let Some(column) = table.column_mut(column) {

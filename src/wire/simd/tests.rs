@@ -350,7 +350,7 @@ fn random_and_mutated_arrays_agree() {
     );
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 mod guarded {
     //! Arrays between two pages that cannot be read: one byte too far ends the test process.
 

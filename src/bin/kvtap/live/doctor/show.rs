@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use indicatif::HumanCount;
 
 use super::findings::{Findings, ReplayFinding};
-use crate::report::new_table;
+use crate::report::{new_table, write_table};
 
 pub(crate) fn write(out: &mut impl Write, found: &Findings) -> io::Result<()> {
     writeln!(
@@ -100,14 +100,4 @@ fn mix(found: &Findings) -> Table {
         ]);
     }
     table
-}
-
-fn write_table(out: &mut impl Write, title: &str, table: &Table, numbers: &[usize]) -> io::Result<()> {
-    let mut table = table.clone();
-    for &column in numbers {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    writeln!(out, "\n{title}\n{}", table.trim_fmt())
 }

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Every target over its seeds and a fixed number of runs more, under AddressSanitizer. Installs cargo-fuzz if it is not there.
+set -euo pipefail
+cd "$(dirname "$0")"
+source ./build.sh
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+smoke() {
+    local target=$1 runs=$2
+    local options=("${common[@]}" -runs="$runs" -seed=1 -max_len=4096 -verbosity=0)
+    [ ! -e "$target.dict" ] || options+=(-dict="$target.dict")
+    mkdir -p "$scratch/$target" "artifacts/$target"
+    # What is new stays out of the seeds.
+    if ! "$binaries/$target" "${options[@]}" -artifact_prefix="artifacts/$target/" "$scratch/$target" "seeds/$target" \
+        >"$scratch/log" 2>&1; then
+        cat "$scratch/log"
+        echo "fuzz target $target failed; its input is in fuzz/artifacts/$target"
+        exit 1
+    fi
+    echo "$target: $runs runs, clean (${SECONDS}s)"
+}
+smoke capture 5000
+smoke simd 20000
+smoke payload 2000
+smoke index 1000
