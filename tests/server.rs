@@ -126,6 +126,16 @@ fn answers_have_the_shapes_of_the_routers_own_indexer() {
         "instances": {"7": {"longest_matched": 16, "gpu": 8, "dp": {"0": 8, "1": 4}, "cpu": 12, "disk": 16}},
     });
     assert_eq!(answer, wanted);
+    // With what the index says, if asked: blocks by rank and tier.
+    let mut asked = query(18);
+    asked["depths"] = true.into();
+    let depths = json!({"block_size": 4, "blocks": 4, "matches": [
+        {"instance_id": 7, "dp_rank": 0, "device": 2, "host_pinned": 3, "disk": 4, "external": 4},
+        {"instance_id": 7, "dp_rank": 1, "device": 1, "host_pinned": 1, "disk": 1, "external": 1},
+    ]});
+    let mut with_depths = wanted.clone();
+    with_depths["depths"] = depths;
+    assert_eq!(bench.post("/query", &asked), (200, with_depths));
     // By local hashes, signed as Dynamo's clients send them.
     let mut hashes = Vec::new();
     kvtap::Prompt::new(&(1..=18).collect::<Vec<_>>(), 4).local_hashes(&mut hashes);
@@ -427,15 +437,26 @@ fn the_dashboard_asks_for_what_there_is() {
 }
 
 #[test]
-fn the_page_loads_nothing_from_elsewhere() {
+fn the_page_is_three_files_that_load_nothing_from_elsewhere() {
     let bench = Bench::new();
     let mut response = bench.agent.get(bench.url("/")).call().unwrap();
     let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
-    assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
     let page = response.body_mut().read_to_string().unwrap();
-    assert!(page.starts_with("<!doctype html>") && !page.contains("//cdn") && !page.contains("src="));
-    assert!(!page.contains("innerHTML"), "what comes from the wire is text");
+    assert!(page.starts_with("<!doctype html>") && !page.contains("//"), "{page}");
+    let mut files = Vec::new();
+    for (path, kind) in [("page.css", "text/css"), ("page.js", "text/javascript")] {
+        assert!(page.contains(&format!("=\"{path}\"")), "{path}");
+        let mut response = bench.agent.get(bench.url(&format!("/{path}"))).call().unwrap();
+        assert_eq!(response.headers()["content-type"], format!("{kind}; charset=utf-8"));
+        files.push(response.body_mut().read_to_string().unwrap());
+    }
+    let script = &files[1];
+    assert!(!script.contains("innerHTML"), "what comes from the wire is text");
+    for reason in kvtap::Reason::ALL {
+        assert!(script.contains(&format!("\n  {}: [", reason.label())), "{} is explained", reason.label());
+    }
 }
 
 #[test]

@@ -35,6 +35,9 @@ struct QueryRequest {
     /// Beyond Dynamo's: workers with EAGLE publish windows of one token more.
     #[serde(default)]
     bigram: bool,
+    /// Beyond Dynamo's: tell what the index says besides, which `instances` only sums up.
+    #[serde(default)]
+    depths: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,6 +58,40 @@ pub(super) struct Answer {
     /// Nothing counts them; Dynamo's clients expect the key.
     frequencies: [u32; 0],
     instances: BTreeMap<u64, Instance>,
+    /// If they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depths: Option<Depths>,
+}
+
+/// The index's own answer, in blocks.
+#[derive(Debug, Serialize)]
+struct Depths {
+    block_size: u32,
+    /// Complete blocks of the prompt.
+    blocks: usize,
+    matches: Vec<Depth>,
+}
+
+/// One rank; each depth includes the tiers before it.
+#[derive(Debug, Serialize)]
+struct Depth {
+    instance_id: u64,
+    dp_rank: u32,
+    device: u32,
+    host_pinned: u32,
+    disk: u32,
+    external: u32,
+}
+
+impl Depths {
+    fn new(blocks: usize, matches: &[Match], block_size: u32) -> Self {
+        let depth = |found: &Match| {
+            let [device, host_pinned, disk, external] = found.depths;
+            let (instance_id, dp_rank) = (found.worker.worker_id, found.worker.dp_rank);
+            Depth { instance_id, dp_rank, device, host_pinned, disk, external }
+        };
+        Self { block_size, blocks, matches: matches.iter().map(depth).collect() }
+    }
 }
 
 /// A worker: each number is the best of its ranks, and includes the tiers before it.
@@ -135,7 +172,11 @@ fn by_tokens(service: &Service, body: &Body) -> Result<Answer, ServiceError> {
         cache_salt: request.cache_salt.as_deref(),
         bigram: request.bigram,
     };
-    Ok(partition.answer(Question::Tokens(prompt), |_, matches| Answer::new(matches, partition.block_size)))
+    let block_size = partition.block_size;
+    Ok(partition.answer(Question::Tokens(prompt), |blocks, matches| {
+        let depths = request.depths.then(|| Depths::new(blocks, matches, block_size));
+        Answer { depths, ..Answer::new(matches, block_size) }
+    }))
 }
 
 fn by_hashes(service: &Service, body: &Body) -> Result<Answer, ServiceError> {
