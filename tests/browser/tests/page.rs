@@ -1,16 +1,16 @@
 //! What a person sees of sources that live, fail and lie. Needs Debian's `chromium` and `chromium-driver`:
 //!
 //! ```sh
-//! cargo test --manifest-path browser/Cargo.toml --target-dir target
+//! cargo test --manifest-path tests/browser/Cargo.toml --target-dir target
 //! ```
 //!
 //! With `KVTAP_PAGE_PNG=$PWD/dashboards/page.png` that writes the README's picture too.
 
 #[allow(dead_code, reason = "made for other tests too")]
-#[path = "../../tests/support/publisher.rs"]
+#[path = "../../support/publisher.rs"]
 mod publisher;
 #[allow(dead_code, reason = "made for other tests too")]
-#[path = "../../tests/support/source.rs"]
+#[path = "../../support/source.rs"]
 mod source;
 
 use std::sync::Arc;
