@@ -434,3 +434,29 @@ impl Outbox {
         debug_assert!(disconnected.is_err());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::channel;
+    use crate::wire::DigestHalf;
+
+    /// Its thread ends only by a defect; then every change that it misses is counted, and nobody waits for it.
+    #[test]
+    fn changes_for_a_shard_that_has_died_are_counted() {
+        let (outlet, inlet) = channel();
+        drop(inlet);
+        let ranks = Ranks::new(Arc::new(Slots::new(1)), RandomState::with_seeds(1, 2, 3, 4));
+        let config = SourceConfig { block_size: 1, ..SourceConfig::new(1) };
+        let mut ingest = Ingest::new(config, Decoder::new(DigestHalf::Low), vec![outlet], ranks);
+        // One store of two blocks, a token each.
+        let payload = b"\x92\x01\x91\x95\xabBlockStored\x92\x01\x02\xc0\x92\x05\x06\x01";
+        ingest.apply(payload).expect("sound");
+        ingest.flush();
+        let (placed, undelivered) = (ingest.counters.placed_blocks, ingest.counters.undelivered_records);
+        assert_eq!((placed, undelivered), (2, 3), "two blocks, and where they begin");
+        assert!(ingest.blocks().is_empty());
+        ingest.apply(b"\x92\x01\x91\x91\xb0AllBlocksCleared").expect("sound");
+        assert_eq!(ingest.counters.undelivered_records, 4, "a sweep more");
+    }
+}

@@ -189,7 +189,7 @@ impl Sequence {
         self.next.saturating_sub(1)
     }
 
-    /// Judges a batch that came as the answer to a request. Its timestamp is asked for only if it is the first.
+    /// Judges a batch that came as the answer to a request. Its timestamp is asked for only if it is the one before the gap.
     pub fn replayed(&mut self, number: u64, timestamp: impl FnOnce() -> Option<f64>) -> Replayed {
         let Some(mut gap) = self.gap else { return Replayed::Skip };
         gap.replies += 1;
@@ -218,6 +218,7 @@ impl Sequence {
         }
         if number >= gap.to {
             self.next = gap.to;
+            self.cursor_timestamp = None;
             self.gap = None;
             return Replayed::Done;
         }
@@ -230,10 +231,8 @@ impl Sequence {
 
     /// A reply below the gap: the batch before it, which shows whose replay this is, or one that came twice.
     fn known(&mut self, number: u64, gap: Gap, timestamp: impl FnOnce() -> Option<f64>) -> Replayed {
-        if number + 1 != self.next {
-            return Replayed::Skip;
-        }
-        if gap.replies == 1 {
+        // What this answer has brought needs no proof.
+        if number + 1 == self.next && !gap.bracketed {
             let stated = timestamp().filter(|timestamp| !timestamp.is_nan());
             #[expect(clippy::float_cmp, reason = "the same bytes give the same number")]
             if stated.zip(self.cursor_timestamp).is_some_and(|(one, other)| one != other) {

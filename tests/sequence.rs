@@ -1,7 +1,11 @@
 //! The sequence machine: every rule by example, then streams at random against what was really sent.
 
+mod support;
+
 use kvtap::{Live, Replayed, Sequence, SequenceCounts};
 use proptest::prelude::*;
+
+use support::numbers::Followed;
 
 /// A machine that has applied batches `0..=last`, each with its number as timestamp.
 fn after(last: u64) -> Sequence {
@@ -136,6 +140,33 @@ fn a_replay_of_another_life_shows_a_restart() {
 }
 
 #[test]
+fn a_replay_that_begins_earlier_than_asked_proves_as_much() {
+    let mut sequence = after(3);
+    assert_eq!(sequence.live(8, || None), Live::Gap(4..8));
+    assert_eq!(sequence.request(), 3);
+    assert_eq!(replay(&mut sequence, &[1, 2, 3, 6, 8]), [6]);
+    assert_eq!(counts(&sequence), [1, 1, 0, 3], "4, 5 and 7 were never sent");
+    // Of another life.
+    let mut sequence = after(3);
+    sequence.live(8, || None);
+    sequence.request();
+    assert_eq!(sequence.replayed(2, || panic!("not the one before the gap")), Replayed::Skip);
+    assert_eq!(sequence.replayed(3, || Some(77.0)), Replayed::Restart);
+}
+
+#[test]
+fn of_a_lost_batch_no_timestamp_is_known() {
+    let mut sequence = after(2);
+    assert_eq!(sequence.live(7, || None), Live::Gap(3..7));
+    sequence.request();
+    assert_eq!(sequence.replayed(9, || None), Replayed::Done);
+    // Another message than the one that showed the gap.
+    assert_eq!(sequence.live(8, || None), Live::Gap(7..8));
+    assert_eq!(sequence.request(), 6);
+    assert_eq!(sequence.replayed(6, || Some(6.0)), Replayed::Skip, "it need not be that of batch 2");
+}
+
+#[test]
 fn backward_messages_are_late_unless_their_batch_is_newer() {
     for (timestamp, expected) in [
         (Some(9.0), Live::Skip),
@@ -263,6 +294,24 @@ proptest! {
                     + since(counts.skipped_sequences, before.skipped_sequences);
                 prop_assert_eq!(accounted, i128::from(now), "{:?}", counts);
             }
+        }
+    }
+
+    /// As a list of what became of every number would have it, which is what the fuzz target `sequence` asks too.
+    #[test]
+    fn decisions_are_those_of_a_list(ops in prop::collection::vec(any_op(), 0..200)) {
+        let mut both = Followed::default();
+        for op in ops {
+            match op {
+                Op::Live(number, stamp) => drop(both.live(number, stamp)),
+                Op::Replayed(number, stamp) => { both.replayed(number, stamp); }
+                Op::Request => { both.request(); }
+                Op::End => { both.end_replay(); }
+                Op::Accept => both.accept_loss(),
+                // Comes with what is applied.
+                Op::Applied(_) => {}
+            }
+            both.check();
         }
     }
 

@@ -220,6 +220,8 @@ fn what_cannot_be_done_is_said_in_one_sentence_with_its_status() {
     let cases = [
         (with("endpoint", "nowhere".into()), 400, "tcp://HOST:PORT"),
         (with("replay_endpoint", "nowhere".into()), 400, "tcp://HOST:PORT"),
+        // Longer than a path to a socket may be.
+        (with("endpoint", format!("ipc://@{}", "x".repeat(200)).into()), 400, "cannot be connected to"),
         (
             with("block_size", 8.into()),
             409,

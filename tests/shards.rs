@@ -331,6 +331,68 @@ fn a_prompt_scattered_over_two_tiers_is_matched_whole() {
     assert_eq!(matches[0].depths, [0, 4_999, 4_999, 4_999]);
 }
 
+/// Every clear takes another slot, of which there are 8,192, and shards sweep the old ones when they find the time.
+#[test]
+#[cfg_attr(miri, ignore = "needs ten thousand clears")]
+fn a_storm_of_clears_refuses_nobody() {
+    let engine = engine(2);
+    let mut reader = engine.reader();
+    let (mut stormy, mut other) = (ingest(&engine, 1, 0), ingest(&engine, 2, 0));
+    for round in 0..3_u32 {
+        apply(&mut stormy, (0..20_000).map(|_| clear()));
+        // Without waiting for anything: ranks that were never seen, of both sources.
+        for rank in round * 3..round * 3 + 3 {
+            for source in [&mut stormy, &mut other] {
+                source.apply(&payload([store(&[1], None, 1..=4)], rank)).expect("a sound payload");
+            }
+        }
+        apply(&mut other, (0..20_000).map(|_| clear()));
+        stormy.flush();
+        other.flush();
+        // Both storms were of rank 0.
+        let held = |worker: u64| (0..round * 3 + 3).map(move |rank| (worker, rank, 1));
+        let right: Vec<_> = held(1).skip(usize::from(round > 0)).chain(held(2).skip(1)).collect();
+        assert_eq!(holders(&mut reader, 1..=4), right);
+    }
+    let placed = |source: &Ingest| (source.counters().placed_blocks, source.counters().cleared_events);
+    assert_eq!((placed(&stormy), placed(&other)), ((9, 60_000), (9, 60_000)));
+}
+
+/// Depths, and copies of one block, beyond what 16 bits count.
+#[test]
+#[cfg_attr(miri, ignore = "needs a hundred thousand blocks")]
+fn chains_and_copies_go_beyond_16_bits() {
+    let (engine, blocks) = (engine(2), 70_000_u32);
+    let (mut source, mut reader) = (ingest(&engine, 1, 0), engine.reader());
+    let hashes: Vec<u64> = (1..=u64::from(blocks)).collect();
+    apply(&mut source, [store(&hashes, None, 1..=blocks * 4)]);
+    source.flush();
+    assert_eq!(holders(&mut reader, 1..=blocks * 4 + 4), [(1, 0, blocks)]);
+    apply(&mut source, [remove(&[66_000])]);
+    source.flush();
+    assert_eq!(holders(&mut reader, 1..=blocks * 4), [(1, 0, 65_999)]);
+
+    // Under one name many times, and under as many names.
+    let first = blocks * 4 + 1;
+    let again = || store(&[1 << 40], None, first..=first + 3);
+    apply(&mut source, (0..blocks).map(|_| again()));
+    apply(
+        &mut source,
+        (0..blocks).map(|copy| store(&[(1 << 41) + u64::from(copy)], None, first..=first + 3)),
+    );
+    let is_held = |source: &mut Ingest, reader: &mut Reader| {
+        source.flush();
+        holders(reader, first..=first + 3) == [(1, 0, 1)]
+    };
+    apply(&mut source, (0..blocks).map(|copy| remove(&[(1 << 41) + u64::from(copy)])));
+    apply(&mut source, (1..blocks).map(|_| remove(&[1 << 40])));
+    assert!(is_held(&mut source, &mut reader), "one copy is left");
+    apply(&mut source, [remove(&[1 << 40])]);
+    assert!(!is_held(&mut source, &mut reader));
+    assert_eq!(source.counters().filtered(kvtap::Reason::UnknownBlock), 0);
+    assert_eq!(engine.refused_blocks(), 0);
+}
+
 /// Sources of many threads share the shards; each keeps its own order.
 #[test]
 fn sources_on_many_threads_do_not_disturb_each_other() {

@@ -1,9 +1,11 @@
 //! The bodies of the fuzz targets; each file in `fuzz_targets` only calls one. A body panics where kvtap and its twin differ.
 
 pub mod capture;
+pub mod http;
 pub mod index;
 pub mod payload;
 pub mod seeds;
+pub mod sequence;
 pub mod simd;
 
 // One copy of the oracle, the generator and the mutator: the tests'.

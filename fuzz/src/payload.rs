@@ -95,8 +95,13 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize
         return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
     }
     let (at, other) = (choices.below(all.len()), choices.below(all.len()));
-    match choices.below(12) {
+    match choices.below(14) {
         0 => drop(all.remove(at)),
+        // The same again after its groups were learned to be of other kinds.
+        12 | 13 => {
+            let (taught, again) = (mutate::teach(&mut choices, &all[at]), all[at].clone());
+            all.splice(at + 1..at + 1, [taught, again]);
+        }
         1 => all.swap(at, other),
         2 => {
             let twin = all[at].clone();

@@ -26,7 +26,19 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests may take to end once the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-fn router(service: Arc<Service>) -> Router {
+/// The routes as an axum application, for one that serves them itself: behind TLS or authentication, or nested beside others. The
+/// page at `/` asks for the other routes beside itself. Needs a Tokio runtime with blocking threads; axum's version is part of it.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use kvtap::server::{Service, ServiceOptions, router};
+///
+/// let service = Arc::new(Service::new(ServiceOptions::default())?);
+/// let app = axum::Router::<()>::new().nest("/kv/", router(Arc::clone(&service)));
+/// # Ok::<(), kvtap::server::ServiceError>(())
+/// ```
+pub fn router(service: Arc<Service>) -> Router {
     let queries = Router::new()
         .route("/query", post(queries::query))
         .route("/query_by_hash", post(queries::query_by_hash))

@@ -27,7 +27,7 @@ mod dump;
 mod metrics;
 mod http;
 
-pub use http::Server;
+pub use http::{Server, router};
 pub use partition::PartitionId;
 pub use problem::ServiceError;
 pub use service::{Registration, Service, ServiceOptions, Unregistration};

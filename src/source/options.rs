@@ -106,6 +106,8 @@ pub(super) enum Problem {
     Rank(String, u32),
     Listeners(usize),
     Full,
+    /// libzmq does not take this endpoint, although it looks like one.
+    Connect(String, &'static str),
     Transport(String, &'static str),
     Config(ConfigError),
     Thread(io::Error),
@@ -117,7 +119,11 @@ impl SourceError {
     #[must_use]
     pub const fn is_bad_option(&self) -> bool {
         match self.0 {
-            Problem::Endpoint(_) | Problem::Rank(..) | Problem::Listeners(_) | Problem::Config(_) => true,
+            Problem::Endpoint(_)
+            | Problem::Connect(..)
+            | Problem::Rank(..)
+            | Problem::Listeners(_)
+            | Problem::Config(_) => true,
             Problem::Full | Problem::Transport(..) | Problem::Thread(_) | Problem::Ended => false,
         }
     }
@@ -146,6 +152,9 @@ impl fmt::Display for SourceError {
             }
             Problem::Listeners(threads) => write!(f, "listener threads must be 1 to 64, not {threads}"),
             Problem::Full => f.write_str("the listener threads follow as many sources as they can"),
+            Problem::Connect(endpoint, error) => {
+                write!(f, "'{}' cannot be connected to: {error}", endpoint.escape_debug())
+            }
             Problem::Transport(what, error) => write!(f, "{what}: {error}"),
             Problem::Config(error) => error.fmt(f),
             Problem::Thread(error) => write!(f, "a listener thread could not be started: {error}"),

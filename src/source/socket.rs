@@ -172,8 +172,12 @@ impl Subscriber {
 
     /// Connects; or binds, where publishers are to connect.
     pub(super) fn connect(&self, endpoint: &str) -> Result<(), SourceError> {
-        let done = if binds(endpoint) { self.socket.bind(endpoint) } else { self.socket.connect(endpoint) };
-        done.map_err(|error| failure(endpoint, error))
+        if binds(endpoint) {
+            return self.socket.bind(endpoint).map_err(|error| failure(endpoint, error));
+        }
+        // Whether anybody is there is found out later.
+        let refused = |error: zmq::Error| Problem::Connect(endpoint.to_owned(), error.message()).into();
+        self.socket.connect(endpoint).map_err(refused)
     }
 
     /// Connects anew, where libzmq has given up.

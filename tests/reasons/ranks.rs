@@ -45,6 +45,41 @@ fn a_group_learned_anew_changes_its_kind() {
     assert_eq!(verdict(&mut source, 0, store(&[3], Some(2), 9..=12).set("group_idx", 1)), Verdict::Place);
 }
 
+/// The same bytes, so that a verdict kept from before would be found.
+#[test]
+fn equal_events_are_judged_anew_once_their_group_is_learned_anew() {
+    let mut source = Source::new();
+    let event = || store(&[3], None, 9..=12).set("group_idx", 1);
+    let teach = |kind: &str| group(store(&[1], None, 1..=4), 1, kind);
+    let (main, other) = (Verdict::Place, Verdict::Filter(Reason::NonMainAttentionGroup));
+    let unlearned = Verdict::Filter(Reason::UnlearnedGroupIdx);
+    let unknown = Verdict::Filter(Reason::UnknownKind);
+    assert_eq!(source.apply([event(), event()]).verdicts, [unlearned; 2]);
+    for (kind, verdict) in
+        [("mamba", other), ("full_attention", main), ("rwkv", unknown), ("sliding_window", other)]
+    {
+        let taught = source.apply([event(), teach(kind), event(), event()]).verdicts;
+        assert_eq!(taught[2..], [verdict; 2], "{kind}, in its batch");
+        assert_eq!(source.apply([event()]).verdicts, [verdict], "{kind}, in the next");
+    }
+    assert_eq!(source.apply_rank(1, [event()]).verdicts, [unlearned], "another rank has learned nothing");
+}
+
+#[test]
+fn group_0_alone_is_main_without_being_learned() {
+    let mut source = Source::new();
+    let high = [4095, 4096, 65_535, 65_536, 1 << 24, u32::MAX - 1, u32::MAX];
+    let numbers: Vec<u32> = (0..=1100).chain(high).collect();
+    let event = |&number: &u32| store(&[number.into()], None, 1..=4).set("group_idx", number);
+    let verdicts = source.apply(numbers.iter().map(event)).verdicts;
+    for (number, verdict) in numbers.into_iter().zip(verdicts) {
+        let right = if number == 0 { Verdict::Place } else { Verdict::Filter(Reason::UnlearnedGroupIdx) };
+        assert_eq!(verdict, right, "group {number}");
+    }
+    let removed = source.apply([remove(&[9]).set("group_idx", 5)]).verdicts;
+    assert_eq!(removed, [Verdict::Filter(Reason::UnlearnedGroupIdx)]);
+}
+
 #[test]
 fn groups_survive_a_clear_of_their_rank() {
     let mut source = Source::new();

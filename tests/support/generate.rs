@@ -37,7 +37,8 @@ impl Default for StreamOptions {
 
 /// The payloads of one stream, in order.
 pub(crate) fn stream(seed: u64, options: &StreamOptions) -> Vec<Vec<u8>> {
-    let mut maker = Maker { choices: Choices::new(seed), options: options.clone(), told: Vec::new() };
+    let mut maker =
+        Maker { choices: Choices::new(seed), options: options.clone(), told: Vec::new(), scopes: Vec::new() };
     (0..options.batches).map(|number| maker.batch(number)).collect()
 }
 
@@ -94,6 +95,8 @@ struct Maker {
     options: StreamOptions,
     /// Blocks of earlier stores with their packed medium: what most removals are about.
     told: Vec<(usize, Vec<u8>)>,
+    /// Scopes of earlier events, byte by byte: decoders may remember those.
+    scopes: Vec<Packed>,
 }
 
 impl Maker {
@@ -254,12 +257,29 @@ impl Maker {
 
     /// Group, kind, window, locality and ownership: mostly of the main group or of none.
     fn scope(&mut self, fields: &mut Packed) {
+        if !self.scopes.is_empty() && self.percent(30) {
+            let again = self.choices.below(self.scopes.len());
+            fields.extend(self.scopes[again].clone());
+            return;
+        }
+        let first = fields.len();
+        self.new_scope(fields);
+        self.scopes.push(fields[first..].to_vec());
+    }
+
+    fn new_scope(&mut self, fields: &mut Packed) {
         let kinds = ["full_attention", "sliding_window", "mla_attention", "unknown", "mamba"];
         if self.percent(55) {
             let group = if self.percent(60) { 0 } else { self.choices.below(kinds.len()) };
-            fields.push(("group_idx", self.int(u32::try_from(group).expect("a small number"))));
+            let number = match self.choices.below(16) {
+                // Any number may be the one that is taken for another.
+                0 => u32::try_from(self.choices.below(300)).expect("a small number"),
+                1 => self.choices.pick(&[65_535, 65_536, u32::MAX]),
+                _ => u32::try_from(group).expect("a small number"),
+            };
+            fields.push(("group_idx", self.int(number)));
             if self.percent(50) {
-                let kind = if self.percent(95) { kinds[group] } else { self.choices.pick(&kinds) };
+                let kind = if self.percent(85) { kinds[group] } else { self.choices.pick(&kinds) };
                 fields.push(("kv_cache_spec_kind", self.text(kind)));
             }
         } else if self.percent(8) {

@@ -7,6 +7,7 @@ pub(crate) mod fast;
 pub(crate) mod generate;
 pub(crate) mod kvcap;
 pub(crate) mod mutate;
+pub(crate) mod numbers;
 pub(crate) mod oracle;
 pub(crate) mod pack;
 #[cfg(feature = "zmq")]

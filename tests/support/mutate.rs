@@ -27,6 +27,31 @@ pub(crate) fn mutate(seed: u64, payload: &[u8], other: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Names that groups of a cache go by.
+const KINDS: [&[u8]; 5] = [b"full_attention", b"mla_attention", b"sliding_window", b"mamba", b"unknown"];
+
+/// Gives each group kind that is named another name: what was learned of a group holds no longer.
+pub(crate) fn teach(choices: &mut Choices, bytes: &[u8]) -> Vec<u8> {
+    let mut taught = bytes.to_vec();
+    // From the end, so that what comes before stays where it is.
+    let mut values = Layout::of(bytes).values;
+    values.sort_unstable();
+    for (start, end) in values.into_iter().rev() {
+        // Short text and text with a length of one byte.
+        let text = match bytes[start] {
+            0xa0..=0xbf => start + 1,
+            0xd9 => start + 2,
+            _ => continue,
+        };
+        if bytes.get(text..end).is_some_and(|text| KINDS.contains(&text)) {
+            let kind = choices.pick(&KINDS);
+            let head = 0xa0 | u8::try_from(kind.len()).expect("short");
+            taught.splice(start..end, [&[head], kind].concat());
+        }
+    }
+    taught
+}
+
 /// Flips one to four bits.
 pub(crate) fn flip(choices: &mut Choices, mut bytes: Vec<u8>) -> Vec<u8> {
     for _ in 0..1 + choices.below(4) {
