@@ -3,7 +3,7 @@
 use crate::ids::Worker;
 use crate::observe::{Observer, Verdict};
 use crate::policy::Reason;
-use crate::wire::{Batch, Body, Event, WireError};
+use crate::wire::{Batch, Body, Event, EventError, EventErrorKind, WireError, WireErrorKind};
 
 /// What a source has brought, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Counters {
     /// Changes for a shard whose thread has died: a defect, but none that should be silent.
     pub undelivered_records: u64,
     filtered: [u64; Reason::ALL.len()],
+    refused: [u64; WireErrorKind::ALL.len()],
+    malformed: [u64; EventErrorKind::ALL.len()],
 }
 
 impl Counters {
@@ -43,6 +45,24 @@ impl Counters {
     #[must_use]
     pub fn filtered(&self, reason: Reason) -> u64 {
         self.filtered[reason as usize]
+    }
+
+    /// Payloads refused whole for this kind of damage.
+    #[must_use]
+    pub const fn refused(&self, kind: WireErrorKind) -> u64 {
+        self.refused[kind as usize]
+    }
+
+    /// Events that broke this kind of rule inside a sound payload.
+    #[must_use]
+    pub const fn malformed(&self, kind: EventErrorKind) -> u64 {
+        self.malformed[kind as usize]
+    }
+
+    #[cold]
+    pub(crate) const fn malform(&mut self, error: EventError) {
+        self.malformed_events += 1;
+        self.malformed[error.kind() as usize] += 1;
     }
 
     pub(crate) fn filter(&mut self, reason: Reason, count: u64) {
@@ -53,7 +73,10 @@ impl Counters {
     pub(crate) fn batch<T>(&mut self, payload: &[u8], read: Result<T, WireError>) -> Result<T, WireError> {
         self.batches += 1;
         self.payload_bytes += payload.len() as u64;
-        self.malformed_batches += u64::from(read.is_err());
+        if let Err(error) = &read {
+            self.malformed_batches += 1;
+            self.refused[error.kind() as usize] += 1;
+        }
         read
     }
 
@@ -69,14 +92,28 @@ impl Counters {
     pub(crate) fn refuse(&mut self, batch: &mut Batch<'_>, worker: Worker, observer: &mut impl Observer) {
         let reason = Reason::TooManyRanks;
         while let Some(mut event) = batch.next_event() {
-            let (count, verdict) = match &event {
-                Event::Stored(_) => (&mut self.stored_events, Verdict::Filter(reason)),
-                Event::Removed(_) => (&mut self.removed_events, Verdict::Filter(reason)),
-                Event::Cleared(_) => (&mut self.cleared_events, Verdict::Filter(reason)),
-                Event::Unknown(_) => (&mut self.unknown_events, Verdict::Unknown),
-                Event::Malformed(error) => (&mut self.malformed_events, Verdict::Malformed(*error)),
+            let verdict = match &event {
+                Event::Stored(_) => {
+                    self.stored_events += 1;
+                    Verdict::Filter(reason)
+                }
+                Event::Removed(_) => {
+                    self.removed_events += 1;
+                    Verdict::Filter(reason)
+                }
+                Event::Cleared(_) => {
+                    self.cleared_events += 1;
+                    Verdict::Filter(reason)
+                }
+                Event::Unknown(_) => {
+                    self.unknown_events += 1;
+                    Verdict::Unknown
+                }
+                Event::Malformed(error) => {
+                    self.malform(*error);
+                    Verdict::Malformed(*error)
+                }
             };
-            *count += 1;
             self.filter(reason, u64::from(verdict == Verdict::Filter(reason)));
             observer.event(worker, &mut event, verdict);
         }
@@ -87,7 +124,9 @@ impl Counters {
         for (mine, theirs) in self.plain_mut().into_iter().zip(other.clone().plain_mut()) {
             *mine += *theirs;
         }
-        for (mine, theirs) in self.filtered.iter_mut().zip(other.filtered) {
+        let mine = self.filtered.iter_mut().chain(&mut self.refused).chain(&mut self.malformed);
+        let theirs = other.filtered.iter().chain(&other.refused).chain(&other.malformed);
+        for (mine, theirs) in mine.zip(theirs) {
             *mine += theirs;
         }
     }

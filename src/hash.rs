@@ -29,6 +29,15 @@ impl SaltHash {
     pub(crate) fn of(salt: Option<&[u8]>) -> Option<Self> {
         salt.filter(|salt| !salt.is_empty()).map(|salt| Self(xxh3_64_with_seed(salt, 1)))
     }
+
+    /// For those who take over what another knew.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
 }
 
 impl Seed {

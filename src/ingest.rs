@@ -8,7 +8,7 @@ use crate::channel::{BATCH_RECORDS, Dead, Outlet, RecordBatch};
 use crate::config::{Copies, RANKS_MAX, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
-use crate::held::{HeldBlock, arrange};
+use crate::held::{Arrangement, HeldRank, LoadError, check};
 use crate::ids::{Tier, Worker};
 use crate::judge::Judge;
 #[cfg(feature = "bench")]
@@ -190,17 +190,78 @@ impl Ingest {
         self.ranks.known.iter().map(|rank| rank.worker)
     }
 
-    /// What its workers hold, parents before what follows them. Takes a walk over all blocks.
+    /// What its ranks hold, and what was learned of them. Takes a walk over all blocks. Blocks that found no room in the index
+    /// are left out.
     #[must_use]
-    pub fn blocks(&self) -> Vec<HeldBlock> {
-        let mut held = Vec::new();
-        for rank in &self.ranks.known {
-            for (shard, outlet) in self.outbox.outlets.iter().enumerate() {
-                let named: Vec<_> = rank.chain.named(shard).collect();
-                arrange(rank.worker, &named, &outlet.blocks(rank.slot), &mut held);
-            }
+    pub fn held(&self) -> Vec<HeldRank> {
+        self.ranks.known.iter().map(|rank| self.held_by(rank)).collect()
+    }
+
+    fn held_by(&self, rank: &Rank) -> HeldRank {
+        let names = rank.chain.live().map(|(_, engine_hash)| engine_hash).collect();
+        let mut arrangement = Arrangement::new(names);
+        for (shard, outlet) in self.outbox.outlets.iter().enumerate() {
+            let named: Vec<_> = rank.chain.named(shard).collect();
+            arrangement.add(&named, &outlet.blocks(rank.slot));
         }
-        held
+        let (groups, has_full_block) = rank.policy.learned();
+        let (groups, blocks) = (groups.to_vec(), arrangement.blocks);
+        HeldRank { worker: rank.worker, groups, has_full_block, blocks }
+    }
+
+    /// Takes over what another source of the same worker held, in place of what this one does: later payloads apply as if all
+    /// had been applied here. Nothing of it is counted. Until it returns, readers may see some of the blocks, or some that only
+    /// lead to others.
+    ///
+    /// # Errors
+    /// If it contradicts itself, then nothing is changed; or if a rank finds no room, then nothing is held.
+    pub fn load(&mut self, ranks: &[HeldRank]) -> Result<(), LoadError> {
+        check(ranks, self.config.worker_id)?;
+        self.restart();
+        let loaded = ranks.iter().try_for_each(|held| self.load_rank(held));
+        if loaded.is_err() {
+            self.restart();
+        }
+        self.outbox.send_all();
+        loaded
+    }
+
+    fn load_rank(&mut self, held: &HeldRank) -> Result<(), LoadError> {
+        let (worker, shards) = (held.worker, self.outbox.outlets.len());
+        while self.ranks.must_wait_for(worker) {
+            self.outbox.wait_for_sweeps();
+        }
+        let rank = self.ranks.rank(worker, &self.config, shards).ok_or(LoadError::ranks(worker))?;
+        if !rank.policy.load(&held.groups, held.has_full_block) {
+            return Err(LoadError::groups(worker));
+        }
+        let mut placer = Placer {
+            chain: &mut rank.chain,
+            slot: &mut rank.slot,
+            scratch: &mut self.scratch,
+            counters: &mut self.counters,
+            sink: &mut Outward { outbox: &mut self.outbox, worker, observer: &mut () },
+        };
+        for block in &held.blocks {
+            let is_loaded = placer.load(&block.known(), block.parent, block.local_hash);
+            debug_assert!(is_loaded, "{block:?}");
+        }
+        for block in held.blocks.iter().filter(|block| !block.is_held()) {
+            placer.unload(block.engine_hash, Tier::Device);
+        }
+        Ok(())
+    }
+
+    /// How stores count.
+    #[must_use]
+    pub const fn copies(&self) -> Copies {
+        self.config.copies
+    }
+
+    /// How stores count from now on, as [`SourceConfig::copies`]. Copies counted before stay counted.
+    pub fn set_copies(&mut self, copies: Copies) {
+        self.config.copies = copies;
+        self.ranks.known.iter_mut().for_each(|rank| rank.chain.set_as_set(copies == Copies::Set));
     }
 
     /// Live (worker, tier, engine hash) triples.

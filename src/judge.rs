@@ -70,7 +70,7 @@ impl<P: Place> Judge<'_, P> {
                 Verdict::Filter(reason)
             }
             Err(Stop::Malformed(error)) => {
-                self.place.counters().malformed_events += 1;
+                self.place.counters().malform(error);
                 Verdict::Malformed(error)
             }
         }

@@ -55,15 +55,15 @@ pub use config::{Config, ConfigError, Copies, SourceConfig};
 pub use counters::Counters;
 pub use engine::Engine;
 pub use frames::{FrameError, Message, ReplayReply};
-pub use held::HeldBlock;
+pub use held::{HeldBlock, HeldRank, LoadError};
 pub use ids::{EngineHash, LocalHash, PrefixHash, Tier, Worker};
 pub use ingest::Ingest;
 pub use normalizer::{Normalizer, StoredBlocks, Visitor};
 pub use observe::{Applied, Observer, Placement, Verdict};
-pub use policy::{Reason, Scope};
+pub use policy::{GroupKind, Reason, Scope};
 pub use prefixes::PrefixHashes;
 pub use query::{Match, Prompt, Reader, Wanted};
-pub use sequence::{Live, Replayed, Sequence, SequenceCounts};
+pub use sequence::{Live, Position, Replayed, Sequence, SequenceCounts};
 pub use wire::{DigestHalf, SimdLevel};
 
 /// The README's example is a test.

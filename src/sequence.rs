@@ -16,6 +16,8 @@ use std::ops::Range;
 /// all they have at once: of 10,000 replies of 10 kB some 2,000 arrived, without the end (`perf/README.md`). What such a
 /// replay lacks may have been sent after all.
 const TRUSTED_REPLIES: u64 = 500;
+/// Messages that may wait in sockets while a position is taken over: they go backward, and count up.
+const BACKLOG: u32 = 10_000;
 /// Backward messages in a row, counting up, that make a restart whatever their timestamps say.
 const RESTART_RUN: u32 = 3;
 
@@ -42,6 +44,8 @@ pub struct Sequence {
     cursor_timestamp: Option<f64>,
     /// The last backward number, and how long a run that counts up it ends.
     backward: Option<(u64, u32)>,
+    /// Messages that may still come from before the position taken over.
+    backlog: u32,
     gap: Option<Gap>,
     counts: SequenceCounts,
 }
@@ -62,6 +66,18 @@ pub struct SequenceCounts {
     pub restarts: u64,
     /// Messages passed over because they came twice or late.
     pub duplicates: u64,
+}
+
+/// Where a stream stands: enough for another to go on from there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[expect(clippy::exhaustive_structs, reason = "made by those who read it from elsewhere")]
+pub struct Position {
+    /// The number that comes after all that was dealt with.
+    pub next: u64,
+    /// Timestamp of the batch before that, if it is known.
+    pub timestamp: Option<f64>,
+    /// Timestamp of the last batch applied that had one.
+    pub watermark: Option<f64>,
 }
 
 /// What to do with a message of the live stream.
@@ -129,6 +145,21 @@ impl Sequence {
         self.last_timestamp
     }
 
+    /// Where the stream stands.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position { next: self.next, timestamp: self.cursor_timestamp, watermark: self.last_timestamp }
+    }
+
+    /// Goes on from where another has followed the stream to. What was counted stays; a gap that is open is forgotten.
+    pub fn resume(&mut self, position: Position) {
+        let Position { next, timestamp, watermark } = position;
+        let known = |timestamp: Option<f64>| timestamp.filter(|timestamp| !timestamp.is_nan());
+        let (cursor_timestamp, last_timestamp) = (known(timestamp), known(watermark));
+        let (counts, backlog) = (self.counts, BACKLOG);
+        *self = Self { next, last_timestamp, cursor_timestamp, backlog, counts, ..Self::default() };
+    }
+
     /// Whether numbers are missing that a replay may still bring.
     #[must_use]
     pub const fn has_gap(&self) -> bool {
@@ -149,7 +180,7 @@ impl Sequence {
         if number < self.next || number == u64::MAX {
             return self.backward(number, timestamp());
         }
-        self.backward = None;
+        (self.backward, self.backlog) = (None, 0);
         if number > self.next {
             self.counts.gaps += 1;
             self.gap = Some(Gap::new(self.next, number));
@@ -160,18 +191,37 @@ impl Sequence {
     }
 
     fn backward(&mut self, number: u64, timestamp: Option<f64>) -> Live {
+        let is_newer = self.is_newer(timestamp);
+        let is_another = self.backlog > 0 && self.is_another(number, timestamp);
+        if self.backlog > 0 && !is_newer && !is_another {
+            self.backlog -= 1;
+            self.counts.duplicates += 1;
+            return Live::Skip;
+        }
         let run = match self.backward {
             Some((last, run)) if number > last => run + 1,
             _ => 1,
         };
         self.backward = Some((number, run));
-        let newer = timestamp.zip(self.last_timestamp).is_some_and(|(new, last)| new > last);
-        if number != u64::MAX && (newer || run >= RESTART_RUN) {
+        let is_restart = is_newer || is_another || run >= RESTART_RUN;
+        if number != u64::MAX && is_restart {
             self.restart();
             return Live::Restart;
         }
         self.counts.duplicates += 1;
         Live::Skip
+    }
+
+    fn is_newer(&self, timestamp: Option<f64>) -> bool {
+        timestamp.zip(self.last_timestamp).is_some_and(|(new, last)| new > last)
+    }
+
+    /// Whether it bears the number of the batch at the cursor, but is none that was followed.
+    #[expect(clippy::float_cmp, reason = "the same bytes give the same number")]
+    fn is_another(&self, number: u64, timestamp: Option<f64>) -> bool {
+        let stated = timestamp.filter(|timestamp| !timestamp.is_nan());
+        number.checked_add(1) == Some(self.next)
+            && stated.zip(self.cursor_timestamp).is_some_and(|(one, other)| one != other)
     }
 
     /// Tells that the batch last admitted was applied, with its timestamp if its payload was sound.
@@ -233,9 +283,7 @@ impl Sequence {
     fn known(&mut self, number: u64, gap: Gap, timestamp: impl FnOnce() -> Option<f64>) -> Replayed {
         // What this answer has brought needs no proof.
         if number + 1 == self.next && !gap.bracketed {
-            let stated = timestamp().filter(|timestamp| !timestamp.is_nan());
-            #[expect(clippy::float_cmp, reason = "the same bytes give the same number")]
-            if stated.zip(self.cursor_timestamp).is_some_and(|(one, other)| one != other) {
+            if self.is_another(number, timestamp()) {
                 self.restart();
                 return Replayed::Restart;
             }

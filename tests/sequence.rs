@@ -363,3 +363,43 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_stream_is_gone_on_with_where_another_stood() {
+    let position = after(9).position();
+    assert_eq!((position.next, position.timestamp, position.watermark), (10, Some(9.0), Some(9.0)));
+    let resume = || {
+        let mut sequence = Sequence::new();
+        sequence.resume(position);
+        sequence
+    };
+    // What waited in the socket counts up, and is no restart.
+    let mut sequence = resume();
+    for number in 5..10_u32 {
+        let skipped = sequence.live(number.into(), || Some(f64::from(number)));
+        assert_eq!(skipped, Live::Skip, "{number}");
+    }
+    apply(&mut sequence, 10);
+    assert_eq!((sequence.counts().duplicates, sequence.counts().restarts), (5, 0));
+    // After that the usual rule holds.
+    assert_eq!((1..=3).map(|number| sequence.live(number, || None)).last(), Some(Live::Restart));
+    // What came between is a gap, asked for from the batch before.
+    let mut sequence = resume();
+    assert_eq!(sequence.live(13, || None), Live::Gap(10..13));
+    assert_eq!(sequence.request(), 9);
+    assert_eq!(replay(&mut sequence, &[9, 10, 12, 13]), [10, 12]);
+    assert_eq!(counts(&sequence), [1, 2, 0, 1]);
+    // Another engine: newer, or with another batch under the number, or no end of it.
+    assert_eq!(resume().live(0, || Some(20.0)), Live::Restart);
+    assert_eq!(resume().live(9, || Some(8.0)), Live::Restart);
+    assert_eq!(resume().live(9, || Some(9.0)), Live::Skip);
+    let mut sequence = resume();
+    let run = (0..).take_while(|&at: &u64| sequence.live(at % 9, || None) == Live::Skip).take(20_000).count();
+    assert!((10_000..10_010).contains(&run), "{run}");
+    // Numbers of any kind do no harm.
+    let mut sequence = Sequence::new();
+    sequence.resume(kvtap::Position { next: u64::MAX, timestamp: Some(f64::NAN), watermark: Some(f64::NAN) });
+    assert_eq!(sequence.watermark(), None);
+    assert_eq!(sequence.live(u64::MAX, || Some(f64::INFINITY)), Live::Skip);
+    assert_eq!(sequence.live(0, || Some(1.0)), Live::Skip);
+}

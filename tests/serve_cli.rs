@@ -122,9 +122,54 @@ fn what_is_wrong_with_a_configuration_is_told_with_status_2() {
     refused(&["--config", "/nowhere.toml"], &[], &["/nowhere.toml"]);
     refused(&[], &[("KVTAP_LISTEN", "here")], &["here", "listen"]);
     refused(&[], &[("KVTAP_SHARDS", "65")], &["65"]);
+    refused(&["--peer", "https://h:1", "--listen", "127.0.0.1:0"], &[], &["https://h:1", "http://HOST:PORT"]);
+    refused(&[], &[("KVTAP_PEERS", "http://h:1")], &["--listen"]);
+    refused(&["--log", "loud"], &[], &["error, warn, info or debug"]);
+    let file = File::new("peer", "peers = ['http://h:1', 'h:1']\n");
+    refused(&["--config", &file.0], &[], &[&file.0, "line 1", "peers[1]", "http://HOST:PORT"]);
     let (one, other) = ("ipc:///tmp/kvtap-none,block_size=16", "ipc:///tmp/kvtap-none,block_size=32");
     let listen = ["--listen", "127.0.0.1:0", "--source", one, "--source", other];
     refused(&listen, &[], &["block_size mismatch"]);
+}
+
+#[test]
+fn peers_come_from_flags_else_the_environment_else_the_file() {
+    let peers = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"];
+    let [first, second, third] = peers;
+    let file = File::new("peers", &format!("listen = '127.0.0.1:0'\npeers = ['{first}', '{second}']\n"));
+    let known = |args: &[&str], environment: &[(&str, &str)]| {
+        let mut process = start(&[args, &["--config", &file.0, "--json"]].concat(), environment);
+        let peers = get(&format!("{}/peers", address(&mut process)));
+        assert_eq!(end(process).0, Some(0));
+        peers
+    };
+    assert_eq!(known(&[], &[]), serde_json::json!([first, second]));
+    let both = format!("{third} {first}");
+    assert_eq!(known(&[], &[("KVTAP_PEERS", &both)]), serde_json::json!([third, first]));
+    let flags = ["--peer", second, "--peer", third];
+    assert_eq!(known(&flags, &[("KVTAP_PEERS", first)]), serde_json::json!([second, third]));
+}
+
+#[test]
+fn requests_are_logged_at_debug_level_alone() {
+    let logged = |environment: &[(&str, &str)]| {
+        let mut process = start(&["--listen", "127.0.0.1:0", "--json"], environment);
+        let url = address(&mut process);
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let body = serde_json::json!({"token_ids": [1], "model_name": "m\nfake"});
+        assert_eq!(agent.post(format!("{url}/query")).send_json(&body).unwrap().status().as_u16(), 404);
+        assert_eq!(agent.get(format!("{url}/workers")).call().unwrap().status().as_u16(), 200);
+        let mut stderr = process.stderr.take().unwrap();
+        assert_eq!(end(process).0, Some(0));
+        let mut lines = String::new();
+        stderr.read_to_string(&mut lines).unwrap();
+        (lines, body.to_string().len())
+    };
+    let (lines, bytes) = logged(&[("KVTAP_LOG", "debug")]);
+    let query = format!("POST /query model=m\\nfake status=404 bytes={bytes} us=");
+    assert!(lines.lines().any(|line| line.starts_with(&query)), "{query} in {lines}");
+    assert!(lines.contains("GET /workers model=- status=200 bytes=- us="), "{lines}");
+    assert!(!logged(&[]).0.contains("/query"));
 }
 
 #[test]

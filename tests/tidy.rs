@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("query", &["ids", "hash", "placement", "shard", "slots", "epoch", "sync"]),
     ("prefixes", &["ids", "hash", "observe"]),
     ("feed", &["ids", "judge", "ingest"]),
-    ("held", &["ids", "placement"]),
+    ("held", &["ids", "hash", "policy", "placement"]),
     ("config", &["wire"]),
     (
         "normalizer",

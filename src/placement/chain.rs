@@ -22,13 +22,21 @@ pub(super) struct Link {
     check: Check,
 }
 
+/// All that a source knows of a block that is held, but for where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) engine_hash: EngineHash,
+    /// By tier.
+    pub(crate) copies: [u32; 4],
+    pub(crate) salt: Option<SaltHash>,
+    pub(crate) is_ambiguous: bool,
+}
+
 /// A block that is held, by its source's words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named {
-    pub(crate) engine_hash: EngineHash,
+    pub(crate) known: Known,
     pub(crate) ordinal: Ordinal,
-    /// Tiers that have a copy.
-    pub(crate) tiers: [bool; 4],
 }
 
 /// How a store of one block changed what the worker holds.
@@ -233,6 +241,43 @@ impl Chain {
         Some((found, true, true))
     }
 
+    /// Enters a block as another chain knows it. `None`, and nothing done, if its hash is known already.
+    pub(super) fn load(
+        &mut self,
+        known: &Known,
+        parent: Option<Link>,
+        local_hash: LocalHash,
+    ) -> Option<Link> {
+        let engine_hash = known.engine_hash;
+        let Err(place) = self.names.find(engine_hash) else { return None };
+        let check = Check::new(chain_check(parent.map(|parent| parent.check.bits()), local_hash));
+        let shard = parent.map_or_else(|| shard_of(local_hash, self.ordinals.len()), |parent| parent.shard);
+        let mut name = Name::new(check, shard, self.ordinals[shard].take());
+        for (tier, copies) in Tier::ALL.into_iter().zip(known.copies) {
+            let copies = if self.as_set { copies.min(1) } else { copies };
+            let kept = u8::try_from(copies).unwrap_or(COPIES_MANY).min(COPIES_MANY);
+            name.set_copies(tier, kept);
+            self.entries += usize::from(kept > 0);
+            if copies > u32::from(COPIES_MANY) {
+                self.many.insert((engine_hash, tier), copies);
+            }
+        }
+        if let Some(salt) = known.salt {
+            name.set_salted();
+            self.salts.insert(engine_hash, salt);
+        }
+        if known.is_ambiguous {
+            name.set_ambiguous();
+        }
+        self.names.insert(place, name);
+        Some(link(name))
+    }
+
+    /// How stores count from now on.
+    pub(crate) const fn set_as_set(&mut self, as_set: bool) {
+        self.as_set = as_set;
+    }
+
     /// Forgets everything, and gives the memory back.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.as_set, self.ordinals.len(), &self.hasher);
@@ -253,11 +298,24 @@ impl Chain {
 
     /// Every block that is held in a shard.
     pub(crate) fn named(&self, shard: usize) -> impl Iterator<Item = Named> {
-        self.names.iter().filter(move |(_, name)| name.shard() == shard).map(|(engine_hash, name)| Named {
-            engine_hash,
+        let here = self.names.iter().filter(move |(_, name)| name.shard() == shard);
+        here.map(|(engine_hash, name)| Named {
+            known: self.known(engine_hash, name),
             ordinal: name.ordinal(),
-            tiers: Tier::ALL.map(|tier| name.copies(tier) > 0),
         })
+    }
+
+    fn known(&self, engine_hash: EngineHash, name: Name) -> Known {
+        let copies = |tier| match name.copies(tier) {
+            COPIES_MANY => self.many.get(&(engine_hash, tier)).copied().unwrap_or(u32::from(COPIES_MANY)),
+            copies => u32::from(copies),
+        };
+        Known {
+            engine_hash,
+            copies: Tier::ALL.map(copies),
+            salt: if name.is_salted() { self.salts.get(&engine_hash).copied() } else { None },
+            is_ambiguous: name.is_ambiguous(),
+        }
     }
 
     /// Bytes the maps take: buckets, and a control byte each where there is one.

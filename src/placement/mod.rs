@@ -10,7 +10,7 @@ mod identity;
 mod locals;
 mod repeats;
 
-pub(crate) use chain::{Chain, Named};
+pub(crate) use chain::{Chain, Known, Named};
 use locals::LocalHasher;
 pub(crate) use record::{Lane, Op, Ordinal, Placed, Record, Slot, shard_of};
 use repeats::Repeats;
@@ -198,6 +198,33 @@ impl<S: Sink> Placer<'_, S> {
             self.sink.placement(Placement::Store { tier, engine_hash, parent, local_hash: Some(local_hash) });
             before = Some(link);
             parent = Some(engine_hash);
+        }
+    }
+
+    /// Stores a block as another source knows it. False, and nothing done, if its parent is unknown, or its own hash known.
+    pub(crate) fn load(&mut self, known: &Known, parent: Option<EngineHash>, local_hash: LocalHash) -> bool {
+        let before = parent.and_then(|parent| self.chain.find(parent));
+        if parent.is_some() && before.is_none() {
+            return false;
+        }
+        let Some(link) = self.chain.load(known, before, local_hash) else { return false };
+        let mut is_stored = false;
+        for tier in Tier::ALL.into_iter().filter(|tier| known.copies[tier.index()] > 0) {
+            let lane = self.slot.lane(tier);
+            if std::mem::replace(&mut is_stored, true) {
+                self.sink.record(link.shard, Record::new(Op::Hold, lane, link.ordinal, 0));
+            } else {
+                let store = Record::new(Op::Store, lane, link.ordinal, local_hash.0);
+                self.sink.store(link.shard, before.map(|before| before.ordinal), store);
+            }
+        }
+        true
+    }
+
+    /// Takes out a block that was stored only so that others can follow it.
+    pub(crate) fn unload(&mut self, engine_hash: EngineHash, tier: Tier) {
+        if let Some((link, true, true)) = self.chain.remove(engine_hash, tier) {
+            self.sink.record(link.shard, Record::new(Op::Forget, self.slot.lane(tier), link.ordinal, 0));
         }
     }
 

@@ -14,7 +14,8 @@ pub(crate) struct Lane(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ordinal(pub(crate) u32);
 
-/// Where a block lies in its shard; places are numbers that mean something there alone.
+/// Where a block lies in its shard; places are numbers that mean something there alone. Without an ordinal it is not held, but
+/// leads to one that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) ordinal: Ordinal,

@@ -37,6 +37,15 @@ impl BlockSize {
         Err(Reason::BlockSizeMismatch)
     }
 
+    /// Whether a full block was published, here or as another has seen it.
+    pub(super) const fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    pub(super) const fn prove(&mut self) {
+        self.proven = true;
+    }
+
     pub(super) const fn forget(&mut self) {
         self.proven = false;
     }

@@ -9,15 +9,19 @@ use crate::wire::Gate;
 /// grow the table: events of such groups stay `unlearned_group_idx`.
 const GROUPS_MAX: usize = 1024;
 
-/// What a spec kind means for reuse.
+/// What the attention kind of a KV cache group means for reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+#[expect(clippy::exhaustive_enums, reason = "a kind decides reuse, or does not, or nobody knows")]
+pub enum GroupKind {
+    /// Its blocks decide reuse.
     Main,
+    /// They do not.
     Other,
+    /// A kind nobody documents.
     Unknown,
 }
 
-impl Kind {
+impl GroupKind {
     #[inline(always)]
     fn of(name: &str) -> Self {
         // By length first: a comparison with a constant of known length is a load or two.
@@ -40,15 +44,29 @@ impl Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     /// Few; searched from the front.
-    kinds: Vec<(u32, Kind)>,
+    kinds: Vec<(u32, GroupKind)>,
 }
 
 impl Groups {
+    /// As another has learned them. False, and nothing learned, if they are too many.
+    pub(super) fn load(&mut self, kinds: &[(u32, GroupKind)]) -> bool {
+        let fits = kinds.len() <= GROUPS_MAX;
+        if fits {
+            self.kinds = kinds.to_vec();
+        }
+        fits
+    }
+
+    /// What is learned.
+    pub(super) fn kinds(&self) -> &[(u32, GroupKind)] {
+        &self.kinds
+    }
+
     /// A stored event that names both its group and its kind teaches. Says whether anything changed.
     #[inline]
     pub(super) fn learn(&mut self, gate: &Gate<'_>) -> bool {
         let (Some(group_idx), Some(kind)) = (gate.group_idx, gate.spec_kind) else { return false };
-        let kind = Kind::of(kind);
+        let kind = GroupKind::of(kind);
         if let Some((_, known)) = self.kinds.iter_mut().find(|(group, _)| *group == group_idx) {
             std::mem::replace(known, kind) != kind
         } else if self.kinds.len() < GROUPS_MAX {
@@ -62,18 +80,18 @@ impl Groups {
     /// The kind on the event decides; without one, the learned kind of its group.
     #[inline(always)]
     pub(super) fn admit(&self, gate: &Gate<'_>) -> Result<(), Reason> {
-        match gate.spec_kind.map(Kind::of) {
-            Some(Kind::Main) => return Ok(()),
-            Some(Kind::Other) => return Err(Reason::NonMainAttentionKind),
-            Some(Kind::Unknown) => return Err(Reason::UnknownKind),
+        match gate.spec_kind.map(GroupKind::of) {
+            Some(GroupKind::Main) => return Ok(()),
+            Some(GroupKind::Other) => return Err(Reason::NonMainAttentionKind),
+            Some(GroupKind::Unknown) => return Err(Reason::UnknownKind),
             None => {}
         }
         let Some(group_idx) = gate.group_idx else { return Ok(()) };
         let learned = self.kinds.iter().find(|(group, _)| *group == group_idx);
         match learned {
-            Some((_, Kind::Main)) => Ok(()),
-            Some((_, Kind::Other)) => Err(Reason::NonMainAttentionGroup),
-            Some((_, Kind::Unknown)) => Err(Reason::UnknownKind),
+            Some((_, GroupKind::Main)) => Ok(()),
+            Some((_, GroupKind::Other)) => Err(Reason::NonMainAttentionGroup),
+            Some((_, GroupKind::Unknown)) => Err(Reason::UnknownKind),
             None if group_idx == 0 => Ok(()),
             None => Err(Reason::UnlearnedGroupIdx),
         }

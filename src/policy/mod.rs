@@ -13,6 +13,7 @@ mod verdicts;
 mod namespaces;
 mod block_size;
 
+pub use groups::GroupKind;
 pub(crate) use namespaces::{KnownBlocks, Namespace, for_each_key};
 pub use reason::{Reason, Scope};
 
@@ -73,6 +74,20 @@ impl Policy {
     pub(crate) fn new(block_size: u32) -> Self {
         let block_size = BlockSize::new(block_size);
         Self { groups: Groups::default(), verdicts: Verdicts::default(), block_size }
+    }
+
+    /// Knows what another one has learned. False if these are more groups than a rank may have.
+    pub(crate) fn load(&mut self, groups: &[(u32, GroupKind)], has_full_block: bool) -> bool {
+        if has_full_block {
+            self.block_size.prove();
+        }
+        self.verdicts.forget();
+        self.groups.load(groups)
+    }
+
+    /// The learned kinds of its groups, and whether it has published a full block.
+    pub(crate) fn learned(&self) -> (&[(u32, GroupKind)], bool) {
+        (self.groups.kinds(), self.block_size.is_proven())
     }
 
     /// Steps 1–4 of a stored event.

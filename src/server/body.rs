@@ -6,19 +6,31 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
+use super::access::AskedModel;
 use super::problem::ServiceError;
 
 /// A body that says it is JSON.
-pub(super) struct Body(Bytes);
+pub(super) struct Body {
+    bytes: Bytes,
+    /// There is none unless requests are logged.
+    model: Option<AskedModel>,
+}
 
 impl Body {
     pub(super) const fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ServiceError> {
-        let Json(read) = Json::from_bytes(&self.0)?;
+        let Json(read) = Json::from_bytes(&self.bytes)?;
         Ok(read)
+    }
+
+    /// Which model it is about, for the log.
+    pub(super) fn is_about(&self, model_name: &str) {
+        if let Some(model) = &self.model {
+            model.note(model_name);
+        }
     }
 }
 
@@ -35,6 +47,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
                 "the request needs `Content-Type: application/json`",
             ));
         }
-        Ok(Self(Bytes::from_request(request, state).await?))
+        let model = request.extensions().get().cloned();
+        Ok(Self { bytes: Bytes::from_request(request, state).await?, model })
     }
 }

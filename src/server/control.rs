@@ -82,17 +82,20 @@ struct UnregisterRequest {
 }
 
 #[derive(Debug, Serialize)]
-struct Done {
+pub(super) struct Done {
     status: &'static str,
 }
 
-const DONE: Json<Done> = Json(Done { status: "ok" });
+pub(super) const DONE: Json<Done> = Json(Done { status: "ok" });
 
 pub(super) async fn register(
     State(service): State<Arc<Service>>,
     body: Result<Body, ServiceError>,
 ) -> Result<Response, ServiceError> {
-    let registration = body?.read::<RegisterRequest>()?.into();
+    let body = body?;
+    let request: RegisterRequest = body.read()?;
+    body.is_about(&request.model_name);
+    let registration = request.into();
     off_the_loop(move || service.register(registration)).await??;
     Ok((StatusCode::CREATED, DONE).into_response())
 }
@@ -101,7 +104,9 @@ pub(super) async fn unregister(
     State(service): State<Arc<Service>>,
     body: Result<Body, ServiceError>,
 ) -> Result<Response, ServiceError> {
-    let UnregisterRequest { instance_id, model_name, routing_group, dp_rank } = body?.read()?;
+    let body = body?;
+    let UnregisterRequest { instance_id, model_name, routing_group, dp_rank } = body.read()?;
+    body.is_about(&model_name);
     let which = Unregistration { worker_id: instance_id, model_name, routing_group, dp_rank };
     off_the_loop(move || service.unregister(&which)).await??;
     Ok(DONE.into_response())

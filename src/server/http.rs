@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware;
 use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 use super::problem::ServiceError;
 use super::service::Service;
-use super::{control, dump, metrics, queries, reports};
+use super::{access, control, dump, load, metrics, peers, queries, reports};
 
 /// A million token ids of ten digits, with a comma and a space each.
 const QUERY_BODY_BYTES_MAX: usize = 16 << 20;
@@ -43,7 +44,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/query", post(queries::query))
         .route("/query_by_hash", post(queries::query_by_hash))
         .layer(DefaultBodyLimit::max(QUERY_BODY_BYTES_MAX));
-    Router::new()
+    let routes = Router::new()
         .route("/", get(page))
         .route("/page.css", get(style))
         .route("/page.js", get(script))
@@ -55,12 +56,16 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/sources", get(reports::sources))
         .route("/explain", get(reports::explain))
         .route("/dump", get(dump::dump_all))
+        .route("/register_peer", post(peers::register))
+        .route("/deregister_peer", post(peers::deregister))
+        .route("/peers", get(peers::list))
         .route("/metrics", get(metrics::metrics))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .merge(queries)
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(service)
+        .with_state(service);
+    if access::is_wanted() { routes.layer(middleware::from_fn(access::tell)) } else { routes }
 }
 
 /// What is going on, for people. Whatever a publisher or a query says, the page loads nothing but its two files, runs nothing
@@ -101,7 +106,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens from now on.
+    /// Listens from now on, and loads what the service's peers hold.
     ///
     /// # Errors
     /// If the address is taken or is none, or the threads cannot be started.
@@ -119,6 +124,9 @@ impl Server {
             let _context = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
+        if !service.options.peers.is_empty() {
+            load::start(&service, service.options.peers.clone()).map_err(io::Error::other)?;
+        }
         let routes = router(Arc::clone(&service));
         let thread = std::thread::Builder::new().name("kvtap-http".to_owned()).spawn(move || {
             runtime.block_on(serve(listener, routes, stopped));

@@ -21,8 +21,10 @@ use super::partition::{Partition, PartitionId};
 use super::problem::ServiceError;
 use super::reports::{counted_in, lag_seconds};
 use super::service::Service;
+use super::unclaimed::Unclaimed;
 use crate::Reason;
 use crate::source::{Glance, State as SourceState, Status};
+use crate::wire::{EventErrorKind, WireErrorKind};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -85,6 +87,7 @@ struct Source {
 struct PartitionCounts {
     labels: Labels<2>,
     entries: usize,
+    unclaimed_entries: usize,
     map_bytes: usize,
     index_bytes: usize,
     waiting_batches: usize,
@@ -108,21 +111,28 @@ impl Snapshot {
             Source { labels, partition: id.clone(), status, glance: registered.source.glance() }
         };
         let sources: Vec<Source> = service.registered().into_iter().map(source).collect();
-        let partitions = service.partitions().iter().map(|it| PartitionCounts::new(it, &sources)).collect();
+        let unclaimed = service.unclaimed();
+        let partition = |it: &Arc<Partition>| PartitionCounts::new(it, &sources, &unclaimed);
+        let partitions = service.partitions().iter().map(partition).collect();
         Self { sources, partitions, latencies: service.latencies.clone() }
     }
 }
 
 impl PartitionCounts {
-    fn new(partition: &Partition, sources: &[Source]) -> Self {
+    fn new(partition: &Partition, sources: &[Source], unclaimed: &[Arc<Unclaimed>]) -> Self {
         let mine = sources.iter().filter(|source| source.partition == partition.id);
         let glances = mine.filter_map(|source| source.glance.as_ref());
         let (entries, map_bytes) =
             glances.fold((0, 0), |(entries, bytes), glance| (entries + glance.entries, bytes + glance.bytes));
+        let theirs = unclaimed.iter().filter(|unclaimed| unclaimed.partition.id == partition.id);
+        let (unclaimed_entries, unclaimed_bytes) = theirs.fold((0, 0), |(entries, bytes), unclaimed| {
+            (entries + unclaimed.entries(), bytes + unclaimed.bytes())
+        });
         Self {
             labels: partition_labels(&partition.id),
-            entries,
-            map_bytes,
+            entries: entries + unclaimed_entries,
+            unclaimed_entries,
+            map_bytes: map_bytes + unclaimed_bytes,
             index_bytes: partition.engine.index_bytes(),
             waiting_batches: partition.engine.waiting_batches(),
             refused_blocks: partition.engine.refused_blocks(),
@@ -133,13 +143,14 @@ impl PartitionCounts {
 /// One number of a source, or of a partition: name, help, value.
 type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
-const SOURCE_COUNTERS: [Row<Status, u64>; 17] = [
+const SOURCE_COUNTERS: [Row<Status, u64>; 18] = [
     ("batches", "Payloads read, refused ones included", |it| it.counters.batches),
-    ("malformed_batches", "Payloads refused whole", |it| it.counters.malformed_batches),
     ("payload_bytes", "Bytes of all payloads", |it| it.counters.payload_bytes),
     ("placed_blocks", "Blocks placed, every copy", |it| it.counters.placed_blocks),
     ("removed_blocks", "Blocks removed, every copy", |it| it.counters.removed_blocks),
     ("placed_tokens", "Tokens of the blocks placed", |it| it.counters.placed_tokens),
+    ("undelivered_records", "Changes for a shard that has died", |it| it.counters.undelivered_records),
+    ("taken_blocks", "Blocks taken over from a peer", |it| it.taken_blocks),
     ("back_pressure", "Times a full channel held the source up", |it| it.counters.back_pressure),
     ("gaps", "Gaps in the sequence numbers", |it| it.sequence.gaps),
     ("replayed_batches", "Batches that a replay brought", |it| it.sequence.replayed_batches),
@@ -161,8 +172,11 @@ const KINDS: [Row<Status, u64>; 5] = [
     ("malformed", "", |it| it.counters.malformed_events),
 ];
 
-const PARTITION_GAUGES: [Row<PartitionCounts, u64>; 5] = [
+const PARTITION_GAUGES: [Row<PartitionCounts, u64>; 6] = [
     ("index_entries", "Live (worker, tier, engine hash) triples", |it| it.entries as u64),
+    ("unclaimed_entries", "Those of sources that a peer tells of and nobody registered", |it| {
+        it.unclaimed_entries as u64
+    }),
     ("index_bytes", "Bytes of the shards", |it| it.index_bytes as u64),
     ("engine_hash_bytes", "Bytes of the sources' engine-hash maps", |it| it.map_bytes as u64),
     ("channel_batches", "Record batches on their way to the shards", |it| it.waiting_batches as u64),
@@ -203,6 +217,18 @@ impl Snapshot {
         });
         let help = "Events or blocks not placed, by reason; see counted_in";
         counters(encoder, ("not_placed", help), reasons)?;
+        // Every kind, so that rates have a beginning.
+        let refused = self.sources.iter().flat_map(|source| {
+            WireErrorKind::ALL
+                .map(|kind| (source.with([("reason", kind.label())]), source.status.counters.refused(kind)))
+        });
+        counters(encoder, ("malformed_batches", "Payloads refused whole, by the rule broken"), refused)?;
+        let malformed = self.sources.iter().flat_map(|source| {
+            EventErrorKind::ALL
+                .map(|kind| (source.with([("reason", kind.label())]), source.status.counters.malformed(kind)))
+        });
+        let help = "Events of sound payloads that broke a rule, by rule";
+        counters(encoder, ("malformed_events", help), malformed)?;
         let drift = self.sources.iter().flat_map(|source| {
             let drift = source.glance.iter().flat_map(|glance| &glance.drift);
             drift.map(|(field, count)| (source.with([("field", field.as_str())]), *count))

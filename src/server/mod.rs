@@ -19,15 +19,21 @@
 mod problem;
 mod partition;
 mod service;
+mod access;
 mod body;
 mod queries;
 mod control;
 mod reports;
 mod dump;
+mod restore;
+mod unclaimed;
+mod peers;
+mod load;
 mod metrics;
 mod http;
 
 pub use http::{Server, router};
 pub use partition::PartitionId;
+pub use peers::PeerUrl;
 pub use problem::ServiceError;
 pub use service::{Registration, Service, ServiceOptions, Unregistration};

@@ -163,6 +163,7 @@ async fn answer(
 
 fn by_tokens(service: &Service, body: &Body) -> Result<Answer, ServiceError> {
     let request: QueryRequest = body.read()?;
+    body.is_about(&request.model_name);
     let id = PartitionId { model_name: request.model_name, routing_group: request.routing_group };
     let partition = service.find(&id).ok_or_else(|| ServiceError::no_partition(&id))?;
     let prompt = Prompt {
@@ -181,6 +182,7 @@ fn by_tokens(service: &Service, body: &Body) -> Result<Answer, ServiceError> {
 
 fn by_hashes(service: &Service, body: &Body) -> Result<Answer, ServiceError> {
     let request: QueryByHashRequest = body.read()?;
+    body.is_about(&request.model_name);
     if request.cache_salt.is_some() {
         return Err(ServiceError::bad_request(
             "cache_salt is not accepted by /query_by_hash; block_hashes must already include the intended cache salt",

@@ -14,6 +14,7 @@ use super::control::off_the_loop;
 use super::problem::ServiceError;
 use super::service::{Registered, Service};
 use crate::source::{Example, Status};
+use crate::wire::{EventErrorKind, WireErrorKind};
 use crate::{Reason, Scope};
 
 /// Which sources to tell of; each filter may be left out.
@@ -95,6 +96,7 @@ struct SourceEntry {
     disconnects: u64,
     bad_messages: u64,
     foreign_messages: u64,
+    taken_blocks: u64,
     back_pressure: u64,
     entries: Option<usize>,
     /// Events by what they are and how they are written.
@@ -128,6 +130,7 @@ impl SourceEntry {
             disconnects: status.disconnects,
             bad_messages: status.bad_messages,
             foreign_messages: status.foreign_messages,
+            taken_blocks: status.taken_blocks,
             back_pressure: counters.back_pressure,
             entries: glance.map(|glance| glance.entries),
             encodings,
@@ -162,6 +165,9 @@ struct Explanation {
     blocks_placed: u64,
     blocks_removed: u64,
     malformed_batches: u64,
+    /// Those and malformed events by the rule they broke; rules nobody broke are left out.
+    malformed_batches_by_reason: BTreeMap<&'static str, u64>,
+    malformed_events_by_reason: BTreeMap<&'static str, u64>,
     /// Every reason that occurred, the most frequent first.
     not_placed: Vec<NotPlaced>,
     /// Ranks whose producer uses another block size than the partition.
@@ -265,11 +271,25 @@ impl Explanation {
             blocks_placed: counters.placed_blocks,
             blocks_removed: counters.removed_blocks,
             malformed_batches: counters.malformed_batches,
+            malformed_batches_by_reason: broken(WireErrorKind::ALL, |kind| {
+                (kind.label(), counters.refused(kind))
+            }),
+            malformed_events_by_reason: broken(EventErrorKind::ALL, |kind| {
+                (kind.label(), counters.malformed(kind))
+            }),
             not_placed,
             block_size_mismatches: mismatches.map(mismatch).collect(),
             drift: drift.into_iter().collect(),
         }
     }
+}
+
+/// How often each rule was broken.
+fn broken<T, const N: usize>(
+    kinds: [T; N],
+    count: impl Fn(T) -> (&'static str, u64),
+) -> BTreeMap<&'static str, u64> {
+    kinds.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
 }
 
 pub(super) const fn counted_in(reason: Reason) -> &'static str {

@@ -11,10 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+
 use super::metrics::Latencies;
 use super::partition::{Partition, PartitionId};
+use super::peers::{PeerUrl, Peers};
 use super::problem::ServiceError;
-use crate::source::{Listeners, Report, Source, SourceOptions, State, Status};
+use super::unclaimed::{Pool, Unclaimed};
+use crate::source::{Listeners, Report, Source, SourceOptions, SourceState, State, Status};
 
 /// A source that has not connected by then no longer keeps the others from being used.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -27,11 +31,15 @@ pub struct ServiceOptions {
     pub shards: usize,
     /// Listener threads: 1 to 64; each takes 250 sources.
     pub listeners: usize,
+    /// Other instances, asked in this order at the start until one tells what it holds.
+    pub peers: Vec<PeerUrl>,
+    /// How long blocks of sources that a peer tells of count in answers, unless these register.
+    pub unclaimed_time: Duration,
 }
 
 impl Default for ServiceOptions {
     fn default() -> Self {
-        Self { shards: 2, listeners: 4 }
+        Self { shards: 2, listeners: 4, peers: Vec::new(), unclaimed_time: Duration::from_secs(600) }
     }
 }
 
@@ -62,17 +70,37 @@ pub struct Unregistration {
 /// The indexes and sources behind an HTTP server. Shared between its threads.
 #[derive(Debug)]
 pub struct Service {
-    options: ServiceOptions,
+    pub(super) options: ServiceOptions,
     #[expect(clippy::disallowed_types, reason = "see the import")]
     partitions: RwLock<BTreeMap<PartitionId, Arc<Partition>>>,
     /// Locked before `partitions` wherever both are.
     #[expect(clippy::disallowed_types, reason = "see the import")]
-    workers: Mutex<BTreeMap<u64, Worker>>,
+    registry: Mutex<Registry>,
     listeners: Listeners,
+    pub(super) peers: Peers,
+    /// Held by the thread that loads from a peer.
+    pub(super) turn: Turn,
+    /// Disconnected when the service is gone.
+    pub(super) alive: Receiver<()>,
+    _alive: Sender<()>,
     pub(super) latencies: Latencies,
     start: Instant,
     was_ready: AtomicBool,
     is_stopping: AtomicBool,
+    /// What peers hold has been loaded, or given up.
+    pub(super) has_loaded: AtomicBool,
+}
+
+#[expect(clippy::disallowed_types, reason = "see the import")]
+pub(super) type Turn = Arc<Mutex<()>>;
+
+/// Who is followed, and who a peer has told of.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    workers: BTreeMap<u64, Worker>,
+    pub(super) unclaimed: Pool,
+    /// Sources that register wait for what a peer tells.
+    pub(super) is_loading: bool,
 }
 
 #[derive(Debug)]
@@ -80,6 +108,27 @@ struct Worker {
     partition: Arc<Partition>,
     /// By rank.
     sources: BTreeMap<u32, Registered>,
+}
+
+impl Registry {
+    pub(super) fn sources(&self) -> impl Iterator<Item = &Registered> {
+        self.workers.values().flat_map(|worker| worker.sources.values())
+    }
+
+    pub(super) fn find(&self, id: &PartitionId, worker_id: u64, dp_rank: u32) -> Option<&Registered> {
+        let worker = self.workers.get(&worker_id).filter(|worker| worker.partition.id == *id)?;
+        worker.sources.get(&dp_rank)
+    }
+
+    /// Whether the worker is registered, but for another partition.
+    pub(super) fn is_elsewhere(&self, id: &PartitionId, worker_id: u64) -> bool {
+        self.workers.get(&worker_id).is_some_and(|worker| worker.partition.id != *id)
+    }
+
+    /// Whether the partition is of use to anyone who has registered.
+    fn has(&self, id: &PartitionId) -> bool {
+        self.workers.values().any(|worker| worker.partition.id == *id)
+    }
 }
 
 /// A source as reports look at it.
@@ -103,17 +152,25 @@ impl Service {
             )));
         }
         let listeners = Listeners::start(options.listeners)?;
+        let is_loading = !options.peers.is_empty();
         #[expect(clippy::disallowed_types, reason = "see the import")]
-        let (partitions, workers) = (RwLock::default(), Mutex::default());
+        let (partitions, registry) =
+            (RwLock::default(), Mutex::new(Registry { is_loading, ..Registry::default() }));
+        let (alive_here, alive) = bounded(0);
         Ok(Self {
-            options,
             partitions,
-            workers,
+            registry,
             listeners,
+            peers: Peers::new(options.peers.clone()),
+            turn: Turn::default(),
+            alive,
+            _alive: alive_here,
+            options,
             latencies: Latencies::new(),
             start: Instant::now(),
             was_ready: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
+            has_loaded: AtomicBool::new(!is_loading),
         })
     }
 
@@ -126,8 +183,8 @@ impl Service {
         options.check()?;
         let ingest = &options.ingest;
         let (worker_id, dp_rank, block_size) = (ingest.worker_id, ingest.dp_rank, ingest.block_size);
-        let mut workers = self.workers();
-        if let Some(worker) = workers.get(&worker_id) {
+        let mut registry = self.registry();
+        if let Some(worker) = registry.workers.get(&worker_id) {
             if worker.partition.id != id {
                 let known = &worker.partition.id;
                 return Err(ServiceError::conflict(format_args!(
@@ -139,6 +196,10 @@ impl Service {
                     "instance {worker_id} dp_rank {dp_rank} already registered"
                 )));
             }
+        }
+        if !registry.has(&id) && self.find(&id).is_some_and(|known| known.block_size != block_size) {
+            log::warn!("what a peer has told of {id} is dropped: its blocks are not of {block_size} tokens");
+            self.drop_from(&mut registry, |unclaimed| unclaimed.partition.id == id);
         }
         let known = self.find(&id);
         let partition = match &known {
@@ -152,14 +213,25 @@ impl Service {
             None => Arc::new(Partition::new(id.clone(), block_size, self.options.shards)?),
         };
         let replay_endpoint = options.replay.clone();
-        let source = Arc::new(self.listeners.add(&partition.engine, options)?);
+        let is_told_of = registry.unclaimed.has(&id, worker_id, dp_rank);
+        let source = if is_told_of || registry.is_loading {
+            self.listeners.add_held(&partition.engine, options)?
+        } else {
+            self.listeners.add(&partition.engine, options)?
+        };
+        let source = Arc::new(source);
         if known.is_none() {
-            self.write(|partitions| partitions.insert(id, Arc::clone(&partition)));
+            self.write(|partitions| partitions.insert(id.clone(), Arc::clone(&partition)));
+        }
+        if let Some(unclaimed) = registry.unclaimed.claim(&id, worker_id, dp_rank) {
+            begin(&source, Some(unclaimed.state()));
         }
         let registered = Registered { source, partition: Arc::clone(&partition), replay_endpoint };
-        let worker =
-            workers.entry(worker_id).or_insert_with(|| Worker { partition, sources: BTreeMap::new() });
+        let worker = registry.workers.entry(worker_id);
+        let worker = worker.or_insert_with(|| Worker { partition, sources: BTreeMap::new() });
         worker.sources.insert(dp_rank, registered);
+        // Its claim may have left other partitions without anybody.
+        self.drop_from(&mut registry, |_| false);
         Ok(())
     }
 
@@ -178,9 +250,13 @@ impl Service {
 
     fn take_out(&self, which: &Unregistration) -> Result<Vec<Registered>, ServiceError> {
         let worker_id = which.worker_id;
-        let mut workers = self.workers();
+        let mut registry = self.registry();
+        let is_told_of = self.drop_from(&mut registry, |unclaimed| which.is(unclaimed));
         let missing = || ServiceError::not_found(format_args!("instance {worker_id} not found"));
-        let worker = workers.get_mut(&worker_id).ok_or_else(missing)?;
+        let worker = match registry.workers.get_mut(&worker_id) {
+            None if is_told_of => return Ok(Vec::new()),
+            worker => worker.ok_or_else(missing)?,
+        };
         let id = worker.partition.id.clone();
         let is_there = id.model_name == which.model_name
             && which.routing_group.as_ref().is_none_or(|group| *group == id.routing_group);
@@ -196,11 +272,44 @@ impl Service {
             }
             None => std::mem::take(&mut worker.sources).into_values().collect(),
         };
-        workers.retain(|_, worker| !worker.sources.is_empty());
-        if workers.values().all(|worker| worker.partition.id != id) {
-            self.write(|partitions| partitions.remove(&id));
-        }
+        registry.workers.retain(|_, worker| !worker.sources.is_empty());
+        self.drop_from(&mut registry, |_| false);
         Ok(stopped)
+    }
+
+    /// Takes out what a peer has told of, where this holds, and partitions that are of no more use. Says whether it was
+    /// anything a peer had told of.
+    pub(super) fn drop_from(&self, registry: &mut Registry, is_so: impl Fn(&Unclaimed) -> bool) -> bool {
+        let any = registry.unclaimed.take_out(is_so);
+        let is_used = |id: &PartitionId| {
+            registry.has(id) || registry.unclaimed.all().any(|unclaimed| unclaimed.partition.id == *id)
+        };
+        self.write(|partitions| partitions.retain(|id, _| is_used(id)));
+        any
+    }
+
+    /// The partition, made if it is new.
+    ///
+    /// # Errors
+    /// If its index cannot be, or its blocks are of another size.
+    pub(super) fn find_or_make(
+        &self,
+        id: &PartitionId,
+        block_size: u32,
+    ) -> Result<Arc<Partition>, ServiceError> {
+        if let Some(known) = self.find(id) {
+            return if known.block_size == block_size {
+                Ok(known)
+            } else {
+                Err(ServiceError::conflict(format_args!(
+                    "block_size mismatch for {id}: existing={}, the peer's={block_size}",
+                    known.block_size
+                )))
+            };
+        }
+        let partition = Arc::new(Partition::new(id.clone(), block_size, self.options.shards)?);
+        self.write(|partitions| partitions.insert(id.clone(), Arc::clone(&partition)));
+        Ok(partition)
     }
 
     /// Whether everything that was registered is followed, or has been waited for long enough. Once it was, it stays so until
@@ -214,6 +323,9 @@ impl Service {
         }
         if self.was_ready.load(Ordering::Relaxed) {
             return Ok(());
+        }
+        if !self.has_loaded.load(Ordering::Relaxed) {
+            return Err(ServiceError::not_ready("what a peer holds is still being loaded"));
         }
         let statuses = self.statuses();
         let behind = |status: &&Status| matches!(status.state, State::Connecting | State::Replaying);
@@ -249,9 +361,9 @@ impl Service {
     #[must_use]
     pub fn stop(&self) -> Vec<Report> {
         self.begin_stop();
-        let workers = std::mem::take(&mut *self.workers());
+        let registry = std::mem::take(&mut *self.registry());
         self.write(std::mem::take);
-        let sources = workers.into_values().flat_map(|worker| worker.sources.into_values());
+        let sources = registry.workers.into_values().flat_map(|worker| worker.sources.into_values());
         sources.filter_map(|registered| registered.source.stop()).collect()
     }
 
@@ -265,14 +377,41 @@ impl Service {
 
     /// All sources, by worker and rank. Nothing stays locked while they are looked at.
     pub(super) fn registered(&self) -> Vec<Registered> {
-        self.workers().values().flat_map(|worker| worker.sources.values().cloned()).collect()
+        self.registry().sources().cloned().collect()
+    }
+
+    /// All that peers have told of and nobody has registered.
+    pub(super) fn unclaimed(&self) -> Vec<Arc<Unclaimed>> {
+        self.registry().unclaimed.all().cloned().collect()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut BTreeMap<PartitionId, Arc<Partition>>) -> T) -> T {
         change(&mut self.partitions.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn workers(&self) -> MutexGuard<'_, BTreeMap<u64, Worker>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unregistration {
+    fn is(&self, unclaimed: &Unclaimed) -> bool {
+        let (id, (worker_id, dp_rank)) = (&unclaimed.partition.id, unclaimed.source);
+        worker_id == self.worker_id
+            && id.model_name == self.model_name
+            && self.routing_group.as_ref().is_none_or(|group| *group == id.routing_group)
+            && self.dp_rank.is_none_or(|rank| rank == dp_rank)
+    }
+}
+
+/// Lets a source read its messages, from where a peer stood if that helps.
+pub(super) fn begin(source: &Source, state: Option<SourceState>) {
+    if let Err(error) = source.begin(state) {
+        let worker = source.status().worker;
+        log::warn!("what a peer has told of worker {worker} is of no use: {error}");
     }
 }

@@ -4,7 +4,7 @@
 //! something away (a part of a holder's stretch, a run's last blocks) raises the run's version before and after, and nothing
 //! that follows from it is written before the second; lines are used again only when no reader can have a link to them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -360,14 +360,30 @@ impl Writer {
         self.tell_bytes();
     }
 
-    /// Every block of a slot.
+    /// Every block of a slot, and those it does not hold that lead to one: these have no ordinal.
     pub(super) fn blocks(&self, slot: Slot) -> Vec<Placed> {
-        let locations = self.locations.get(slot.index()).into_iter().flat_map(Locations::iter);
-        let placed = locations.filter_map(|(ordinal, location)| {
+        let look = |ordinal, location: Location| {
             let (local_hash, before) = self.runs.look(location)?;
-            Some(Placed { ordinal, at: location.bits(), before: before.map(Location::bits), local_hash })
-        });
-        placed.collect()
+            Some((
+                Placed { ordinal, at: location.bits(), before: before.map(Location::bits), local_hash },
+                before,
+            ))
+        };
+        let locations = self.locations.get(slot.index()).into_iter().flat_map(Locations::iter);
+        let (mut placed, mut befores): (Vec<_>, Vec<_>) =
+            locations.filter_map(|(ordinal, location)| look(ordinal, location)).unzip();
+        let mut known: HashSet<u32, _> = HashSet::with_hasher(self.twins.hasher().clone());
+        known.extend(placed.iter().map(|placed| placed.at));
+        while let Some(before) = befores.pop() {
+            if let Some(before) = before
+                && known.insert(before.bits())
+                && let Some((found, more)) = look(Ordinal::NONE, before)
+            {
+                placed.push(found);
+                befores.push(more);
+            }
+        }
+        placed
     }
 
     /// Tells others how much memory the shard takes.

@@ -14,7 +14,8 @@ use super::options::{Problem, SourceError, SourceOptions};
 use super::socket::{Hub, Pollable, Waker, Wakeups, poll};
 use super::status::{Board, Glance, Report, Status};
 use super::stream::Stream;
-use crate::{Engine, HeldBlock, Worker};
+use super::takeover::SourceState;
+use crate::{Engine, LoadError, Worker};
 
 /// libzmq has 1,023 sockets per context, a thread's; a source takes up to four.
 const SOURCES_PER_THREAD: usize = 250;
@@ -41,7 +42,9 @@ struct Remote {
 
 enum Command {
     Add(u64, Box<LiveSource>),
-    Blocks(u64, Sender<Vec<HeldBlock>>),
+    State(u64, Sender<SourceState>),
+    Hold(u64, Sender<bool>),
+    Begin(u64, Option<Box<SourceState>>, Sender<Result<bool, LoadError>>),
     Glance(u64, Sender<Glance>),
     Report(u64, Sender<Report>),
     Remove(u64, Sender<Report>),
@@ -73,6 +76,24 @@ impl Listeners {
     /// # Errors
     /// If the options cannot work, or there is no room for another.
     pub fn add(&self, engine: &Engine, options: SourceOptions) -> Result<Source, SourceError> {
+        self.start_source(engine, options, false)
+    }
+
+    /// Connects a source, but lets its messages wait in their socket until [`Source::begin`]: so that nothing is missed between
+    /// what another listener knows and what comes.
+    ///
+    /// # Errors
+    /// As [`Listeners::add`].
+    pub fn add_held(&self, engine: &Engine, options: SourceOptions) -> Result<Source, SourceError> {
+        self.start_source(engine, options, true)
+    }
+
+    fn start_source(
+        &self,
+        engine: &Engine,
+        options: SourceOptions,
+        is_held: bool,
+    ) -> Result<Source, SourceError> {
         let load = |thread: &&Thread| thread.remote.sources.load(Ordering::Relaxed);
         let thread = self.threads.iter().min_by_key(load).filter(|thread| load(thread) < SOURCES_PER_THREAD);
         let remote = &thread.ok_or(Problem::Full)?.remote;
@@ -85,7 +106,10 @@ impl Listeners {
         let worker = Worker { worker_id: options.ingest.worker_id, dp_rank: options.ingest.dp_rank };
         let board = Arc::new(Board::new(Status::new(options.endpoint.clone(), worker)));
         let stream = Stream::new(&options, ingest);
-        let live = LiveSource::new(options, subscriber, monitor, stream, Arc::clone(&board));
+        let mut live = LiveSource::new(options, subscriber, monitor, stream, Arc::clone(&board));
+        if is_held {
+            live.hold();
+        }
         if !remote.send(Command::Add(number, Box::new(live))) {
             return Err(Problem::Ended.into());
         }
@@ -126,11 +150,28 @@ impl Source {
         self.board.wait(timeout, is_so)
     }
 
-    /// What its workers hold, parents before what follows them. Its listener walks over all blocks meanwhile. `None` if it
-    /// has ended.
+    /// What its ranks hold and where its stream stands, of one moment. Its listener walks over all blocks meanwhile. `None` if
+    /// it has ended.
     #[must_use]
-    pub fn blocks(&self) -> Option<Vec<HeldBlock>> {
-        self.ask(|answer| Command::Blocks(self.number, answer))
+    pub fn state(&self) -> Option<SourceState> {
+        self.ask(|answer| Command::State(self.number, answer))
+    }
+
+    /// Lets its messages wait in their socket until `begin`, if another listener may know more: because this one has heard
+    /// nothing yet, or is degraded. Says whether they wait.
+    #[must_use]
+    pub fn hold(&self) -> bool {
+        self.ask(|answer| Command::Hold(self.number, answer)).unwrap_or(false)
+    }
+
+    /// Reads its messages again; first takes over what another listener knows, if it was held and that is more. Says whether it
+    /// was taken.
+    ///
+    /// # Errors
+    /// If what the other knows contradicts itself, or finds no room.
+    pub fn begin(&self, state: Option<SourceState>) -> Result<bool, LoadError> {
+        let state = state.map(Box::new);
+        self.ask(|answer| Command::Begin(self.number, state, answer)).unwrap_or(Ok(false))
     }
 
     /// What its listener can say at once. `None` if it has ended.
@@ -231,7 +272,7 @@ impl Listener {
                 if ready.next() == Some(true) {
                     source.read_monitor();
                 }
-                if ready.next() == Some(true) {
+                if source.input().is_some() && ready.next() == Some(true) {
                     source.read(&self.hub);
                 }
                 source.tick(&self.hub, now);
@@ -245,8 +286,10 @@ impl Listener {
 
     /// Waits for a command, a message, a reply or a connection.
     fn poll(&mut self, timeout: Option<Duration>) {
-        let sources =
-            self.sources.values().flat_map(|source| [source.monitor() as &dyn Pollable, source.input()]);
+        let sources = self
+            .sources
+            .values()
+            .flat_map(|source| std::iter::once(source.monitor() as &dyn Pollable).chain(source.input()));
         let items = std::iter::once(&self.wakeups as &dyn Pollable).chain(sources);
         poll(items, &mut self.ready, timeout);
     }
@@ -258,9 +301,19 @@ impl Listener {
                 Command::Add(number, source) => {
                     self.sources.insert(number, source);
                 }
-                Command::Blocks(number, answer) => {
+                Command::State(number, answer) => {
                     if let Some(source) = self.sources.get(&number) {
-                        drop(answer.send(source.blocks()));
+                        drop(answer.send(source.state_of_stream()));
+                    }
+                }
+                Command::Hold(number, answer) => {
+                    if let Some(source) = self.sources.get_mut(&number) {
+                        let _ = answer.send(source.hold());
+                    }
+                }
+                Command::Begin(number, state, answer) => {
+                    if let Some(source) = self.sources.get_mut(&number) {
+                        let _ = answer.send(source.begin(state.as_deref()));
                     }
                 }
                 Command::Glance(number, answer) => {

@@ -8,7 +8,8 @@ use super::options::{SourceError, SourceOptions, binds};
 use super::socket::{Change, Frames, Hub, Monitor, Pollable, Requester, Subscriber};
 use super::status::{Board, Glance, Report, State};
 use super::stream::{Rest, Stream};
-use crate::{HeldBlock, Message, ReplayReply};
+use super::takeover::SourceState;
+use crate::{LoadError, Message, ReplayReply};
 
 /// Messages read of one source before the others have their turn.
 const BURST: usize = 256;
@@ -37,6 +38,8 @@ pub(super) struct LiveSource {
     replay: Option<Replay>,
     silence: Silence,
     link: Link,
+    /// Messages wait in their socket until it begins.
+    is_held: bool,
 }
 
 /// A gap that is being filled.
@@ -91,12 +94,38 @@ impl LiveSource {
             replay: None,
             silence: Silence::default(),
             link: Link::default(),
+            is_held: false,
         }
     }
 
-    /// What to wait for: replies while a gap is filled, messages otherwise. Live messages wait in their socket.
-    pub(super) fn input(&self) -> &dyn Pollable {
-        self.replay.as_ref().map_or(&self.subscriber as &dyn Pollable, |replay| &replay.requester)
+    /// What to wait for: replies while a gap is filled, messages otherwise, nothing while it is held. Live messages wait in
+    /// their socket.
+    pub(super) fn input(&self) -> Option<&dyn Pollable> {
+        let input =
+            self.replay.as_ref().map_or(&self.subscriber as &dyn Pollable, |replay| &replay.requester);
+        Some(input).filter(|_| !self.is_held)
+    }
+
+    /// Reads no further until `begin`, if another listener may know more. Says whether.
+    pub(super) fn hold(&mut self) -> bool {
+        self.is_held = self.replay.is_none() && self.stream.wants_more();
+        self.is_held
+    }
+
+    /// Reads from now on. If it was held, first takes over what another listener knows, if that is more; says whether it was.
+    pub(super) fn begin(&mut self, state: Option<&SourceState>) -> Result<bool, LoadError> {
+        let taken = match state {
+            Some(state) if self.is_held => self.stream.take(state),
+            _ => Ok(false),
+        };
+        self.is_held = false;
+        self.post();
+        taken
+    }
+
+    /// All that another listener needs to go on from here.
+    pub(super) fn state_of_stream(&self) -> SourceState {
+        self.stream.state()
     }
 
     pub(super) const fn monitor(&self) -> &Monitor {
@@ -319,11 +348,6 @@ impl LiveSource {
     /// What can be said at once.
     pub(super) fn glance(&self) -> Glance {
         self.stream.glance()
-    }
-
-    /// Every block its workers hold.
-    pub(super) fn blocks(&self) -> Vec<HeldBlock> {
-        self.stream.blocks()
     }
 
     /// Sums up once all that was applied is visible.

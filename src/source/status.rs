@@ -56,6 +56,8 @@ pub struct Status {
     pub sequence: SequenceCounts,
     /// Batches were lost since its blocks were last cleared: it may hold less, or more, than the index says.
     pub degraded: bool,
+    /// Blocks taken over from another listener.
+    pub taken_blocks: u64,
     /// Messages and replies with frames of no known shape.
     pub bad_messages: u64,
     /// Messages on other topics.
@@ -82,6 +84,7 @@ impl Status {
             watermark: None,
             sequence: SequenceCounts::default(),
             degraded: false,
+            taken_blocks: 0,
             bad_messages: 0,
             foreign_messages: 0,
             connects: 0,

@@ -6,8 +6,9 @@ use super::examples::{Examples, Watch};
 use super::journal::Journal;
 use super::options::SourceOptions;
 use super::status::{Glance, Report, Status};
+use super::takeover::SourceState;
 use crate::wire::{Decoder, WireError};
-use crate::{HeldBlock, Ingest, Live, Message, Placement, Reason, Replayed, Sequence, Worker};
+use crate::{Copies, Ingest, Live, LoadError, Message, Placement, Reason, Replayed, Sequence, Worker};
 
 /// What follows a source's messages, in order.
 #[derive(Debug)]
@@ -22,6 +23,10 @@ pub(super) struct Stream {
     last_error: Option<String>,
     /// Times events of another block size were told.
     mismatches_told: u64,
+    /// Blocks taken over from another listener.
+    taken_blocks: u64,
+    /// How stores are to count, while taken blocks of unknown age keep copies from being counted.
+    undated: Option<Copies>,
 }
 
 /// Whether the index may differ from what the workers hold.
@@ -57,6 +62,50 @@ impl Stream {
             journal: Journal::new(format!("worker {worker} at {}", options.endpoint.escape_debug())),
             last_error: None,
             mismatches_told: 0,
+            taken_blocks: 0,
+            undated: None,
+        }
+    }
+
+    /// Whether another listener may know more.
+    pub(super) const fn wants_more(&self) -> bool {
+        self.losses.degraded || self.sequence.cursor().is_none()
+    }
+
+    /// All that another listener needs to go on from here.
+    pub(super) fn state(&self) -> SourceState {
+        let position = Some(self.sequence.position()).filter(|position| position.next > 0);
+        SourceState { ranks: self.ingest.held(), position, degraded: self.losses.degraded }
+    }
+
+    /// Goes on from where another listener stood, if that one knows more. Says whether it does.
+    pub(super) fn take(&mut self, state: &SourceState) -> Result<bool, LoadError> {
+        if !state.is_worth_taking(self.sequence.position().next, self.losses.degraded) {
+            return Ok(false);
+        }
+        self.ingest.load(&state.ranks)?;
+        self.taken_blocks = state.blocks() as u64;
+        self.losses = Losses { degraded: state.degraded, cleared: Vec::new() };
+        let blocks = self.taken_blocks;
+        if let Some(position) = state.position {
+            self.sequence.resume(position);
+            let before = position.next;
+            self.journal.info(format_args!("{blocks} blocks taken over, as of the batches before {before}"));
+        } else {
+            // A replay may tell of stores that are among these blocks: counted again, they would never be gone.
+            self.undated = Some(self.ingest.copies());
+            self.ingest.set_copies(Copies::Set);
+            self.losses.degraded = true;
+            self.journal
+                .warn(format_args!("{blocks} blocks of unknown age taken over; degraded until cleared"));
+        }
+        Ok(true)
+    }
+
+    /// Blocks of unknown age are gone, or known not to be the engine's.
+    fn count_copies_again(&mut self) {
+        if let Some(copies) = self.undated.take() {
+            self.ingest.set_copies(copies);
         }
     }
 
@@ -154,6 +203,12 @@ impl Stream {
     }
 
     fn apply(&mut self, message: &Message<'_>) {
+        if message.sequence == 0 && self.undated.is_some() {
+            // From here on everything is told.
+            self.ingest.restart();
+            self.losses = Losses::default();
+            self.count_copies_again();
+        }
         let was_degraded = self.losses.degraded;
         let losses = was_degraded.then_some(&mut self.losses);
         let mut watch = Watch::new(message.sequence, &mut self.examples, losses);
@@ -161,6 +216,7 @@ impl Stream {
         if was_degraded {
             self.losses.judge(self.ingest.workers());
             if !self.losses.degraded {
+                self.count_copies_again();
                 self.journal.info(format_args!("its blocks are cleared; no longer degraded"));
             }
         }
@@ -195,6 +251,7 @@ impl Stream {
     fn restart(&mut self, sequence: u64) {
         self.ingest.restart();
         self.losses = Losses::default();
+        self.count_copies_again();
         self.journal.warn(format_args!(
             "the engine has restarted (seen at batch {sequence}); its blocks are dropped"
         ));
@@ -211,6 +268,7 @@ impl Stream {
         status.watermark = self.sequence.watermark();
         status.sequence = self.sequence.counts();
         status.degraded = self.losses.degraded;
+        status.taken_blocks = self.taken_blocks;
         status.counters.clone_from(self.ingest.counters());
         if self.last_error != status.last_error {
             status.last_error.clone_from(&self.last_error);
@@ -229,11 +287,6 @@ impl Stream {
             drift: self.drift(),
             examples: self.examples.all(),
         }
-    }
-
-    /// Every block its workers hold.
-    pub(super) fn blocks(&self) -> Vec<HeldBlock> {
-        self.ingest.blocks()
     }
 
     fn drift(&self) -> Vec<(String, u64)> {

@@ -3,6 +3,26 @@
 
 use std::fmt;
 
+macro_rules! kinds {
+    ($(#[$about:meta])* $kinds:ident: $($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $kinds { $($(#[$doc])* $name,)* }
+
+        impl $kinds {
+            /// All of them.
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
+
+            /// Stable snake_case label.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$name => $label,)* }
+            }
+        }
+    };
+}
+
 /// Why a payload was refused whole. Nothing of it has been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireError {
@@ -10,47 +30,28 @@ pub struct WireError {
     kind: WireErrorKind,
 }
 
-/// The rule a refused payload broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WireErrorKind {
+kinds! {
+    /// The rule a refused payload broke.
+    WireErrorKind:
     /// The payload ends inside a value, or a declared length reaches beyond it. Offset: the marker of that
     /// value, or the payload's length when a value is missing altogether.
-    Truncated,
+    Truncated = "truncated",
     /// Bytes follow the batch value. Offset: the first of them.
-    TrailingBytes,
+    TrailingBytes = "trailing_bytes",
     /// Marker 0xc1, which msgpack reserves.
-    ReservedMarker,
+    ReservedMarker = "reserved_marker",
     /// A container nested deeper than 64, the batch being the first.
-    TooDeep,
+    TooDeep = "too_deep",
     /// The batch is neither an array of at least two elements nor a map.
-    NotABatch,
+    NotABatch = "not_a_batch",
     /// The timestamp is missing or no number.
-    BadTimestamp,
+    BadTimestamp = "bad_timestamp",
     /// The event list is missing or no array.
-    BadEvents,
+    BadEvents = "bad_events",
     /// The rank is neither nil nor an integer of at most 32 bits.
-    BadRank,
+    BadRank = "bad_rank",
     /// The payload is longer than the decoder may read.
-    TooLong,
-}
-
-impl WireErrorKind {
-    /// Stable snake_case label.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::TrailingBytes => "trailing_bytes",
-            Self::ReservedMarker => "reserved_marker",
-            Self::TooDeep => "too_deep",
-            Self::NotABatch => "not_a_batch",
-            Self::BadTimestamp => "bad_timestamp",
-            Self::BadEvents => "bad_events",
-            Self::BadRank => "bad_rank",
-            Self::TooLong => "too_long",
-        }
-    }
+    TooLong = "too_long",
 }
 
 impl WireError {
@@ -100,43 +101,25 @@ pub struct EventError {
     field: Field,
 }
 
-/// The rule a malformed event broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EventErrorKind {
+kinds! {
+    /// The rule a malformed event broke.
+    EventErrorKind:
     /// The event is neither an array nor a map.
-    NotAnEvent,
+    NotAnEvent = "not_an_event",
     /// A required field, or the tag, is missing.
-    Missing,
+    Missing = "missing",
     /// A tuple with fewer elements than its tag requires.
-    TooShort,
+    TooShort = "too_short",
     /// A used field has a type it cannot have.
-    WrongType,
+    WrongType = "wrong_type",
     /// A used string is not UTF-8.
-    BadUtf8,
+    BadUtf8 = "bad_utf8",
     /// An integer does not fit its field.
-    OutOfRange,
+    OutOfRange = "out_of_range",
     /// A block hash of no bytes.
-    EmptyDigest,
+    EmptyDigest = "empty_digest",
     /// EAGLE token pairs that do not overlap by one token.
-    BrokenPairs,
-}
-
-impl EventErrorKind {
-    /// Stable snake_case label.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NotAnEvent => "not_an_event",
-            Self::Missing => "missing",
-            Self::TooShort => "too_short",
-            Self::WrongType => "wrong_type",
-            Self::BadUtf8 => "bad_utf8",
-            Self::OutOfRange => "out_of_range",
-            Self::EmptyDigest => "empty_digest",
-            Self::BrokenPairs => "broken_pairs",
-        }
-    }
+    BrokenPairs = "broken_pairs",
 }
 
 impl EventError {

@@ -33,6 +33,13 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "server")]
     #[arg(long, value_name = "FILE", env = "KVTAP_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+    /// Another instance, as http://HOST:PORT: at the start, the first that answers tells what it holds
+    #[cfg(feature = "server")]
+    #[arg(long = "peer", value_name = "URL", value_parser = read_peer, env = "KVTAP_PEERS", value_delimiter = ' ')]
+    pub(crate) peers: Vec<kvtap::server::PeerUrl>,
+    /// Lines on stderr up to this level: error, warn, info (unless given) or debug (requests, too)
+    #[arg(long, value_name = "LEVEL", value_parser = read_level, env = "KVTAP_LOG")]
+    pub(crate) log: Option<log::LevelFilter>,
     /// Print one JSON object at the end instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -195,6 +202,21 @@ fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u64>) -> Resul
 fn small(key: &str, value: &str, first: u32, last: u32) -> Result<u32, String> {
     let number = number(key, value, u64::from(first)..=u64::from(last))?;
     u32::try_from(number).map_err(|_| format!("{key} is too large"))
+}
+
+#[cfg(feature = "server")]
+fn read_peer(url: &str) -> Result<kvtap::server::PeerUrl, String> {
+    url.parse().map_err(|error: kvtap::server::ServiceError| error.to_string())
+}
+
+pub(super) fn read_level(level: &str) -> Result<log::LevelFilter, String> {
+    match level {
+        "error" => Ok(log::LevelFilter::Error),
+        "warn" => Ok(log::LevelFilter::Warn),
+        "info" => Ok(log::LevelFilter::Info),
+        "debug" => Ok(log::LevelFilter::Debug),
+        _ => Err(format!("the log level must be error, warn, info or debug, not '{level}'")),
+    }
 }
 
 fn read_endpoint(endpoint: &str) -> Result<String, String> {

@@ -8,7 +8,9 @@ use std::path::Path;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
 
-use super::args::Spec;
+use kvtap::server::PeerUrl;
+
+use super::args::{Spec, read_level};
 
 /// What a file says.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(super) struct Settings {
     pub(super) listen: Option<SocketAddr>,
     pub(super) shards: Option<u8>,
     pub(super) listeners: Option<u8>,
+    pub(super) log: Option<log::LevelFilter>,
+    pub(super) peers: Vec<PeerUrl>,
     pub(super) sources: Vec<Spec>,
 }
 
@@ -25,6 +29,9 @@ struct Document {
     listen: Option<SocketAddr>,
     shards: Option<Threads>,
     listeners: Option<Threads>,
+    log: Option<Level>,
+    #[serde(default)]
+    peers: Vec<Peer>,
     #[serde(default, rename = "source")]
     sources: Vec<Spanned<Source>>,
 }
@@ -65,6 +72,24 @@ impl<'de, const KEY: usize> Deserialize<'de> for Value<KEY> {
     }
 }
 
+#[derive(Debug)]
+struct Level(log::LevelFilter);
+
+impl<'de> Deserialize<'de> for Level {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_level(&String::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
+    }
+}
+
+#[derive(Debug)]
+struct Peer(PeerUrl);
+
+impl<'de> Deserialize<'de> for Peer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// 1 to 64.
 #[derive(Debug)]
 struct Threads(u8);
@@ -100,9 +125,15 @@ impl Source {
     }
 }
 
-/// A file that cannot be used; displays as one sentence with file, line and key.
+/// Settings that cannot be used; displays as one sentence, with file, line and key if they are a file's.
 #[derive(Debug)]
 pub(crate) struct FileError(String);
+
+impl FileError {
+    pub(super) fn new(sentence: &str) -> Self {
+        Self(sentence.to_owned())
+    }
+}
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,6 +176,8 @@ fn parse(text: &str) -> Result<Settings, (usize, String)> {
         listen: document.listen,
         shards: document.shards.map(|threads| threads.0),
         listeners: document.listeners.map(|threads| threads.0),
+        log: document.log.map(|level| level.0),
+        peers: document.peers.into_iter().map(|peer| peer.0).collect(),
         sources,
     })
 }
@@ -174,6 +207,8 @@ mod tests {
             ("\nlisten = 'here'".to_owned(), 2, "listen"),
             ("\n\ncolour = 'red'".to_owned(), 3, "colour"),
             ("shards = ".to_owned(), 1, ""),
+            ("log = 'loud'".to_owned(), 1, "error, warn, info or debug"),
+            ("\npeers = ['http://a:1', 'https://b:1']".to_owned(), 2, "https://b:1"),
             (format!("{source}block_size = 0"), 3, "block_size must be 1 to 65536, not '0'"),
             (format!("{source}copies = 'two'"), 3, "count or set"),
             (format!("{source}worker = -1"), 3, "source[0].worker"),

@@ -22,6 +22,7 @@ pub(super) fn run(
     let start = Instant::now();
     let mut options = ServiceOptions::default();
     options.shards = settings.shards.into();
+    options.peers.clone_from(&settings.peers);
     options.listeners = settings.listeners.map_or(options.listeners, usize::from);
     let service = Arc::new(Service::new(options)?);
     for (position, spec) in (0..).zip(&settings.sources) {

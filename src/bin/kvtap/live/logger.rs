@@ -21,9 +21,9 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// From now on. Nobody else sets a logger in this program.
-pub(crate) fn start() {
+/// From now on, up to a level. Nobody else sets a logger in this program.
+pub(crate) fn start(level: LevelFilter) {
     if log::set_logger(&Stderr).is_ok() {
-        log::set_max_level(LevelFilter::Info);
+        log::set_max_level(level);
     }
 }

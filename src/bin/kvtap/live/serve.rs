@@ -21,9 +21,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(2);
 const SOURCES_PER_THREAD: usize = 100;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    logger::start();
     let ending = Ending::after(args.duration)?;
     let settings = Settings::new(args)?;
+    logger::start(settings.log);
     #[cfg(feature = "server")]
     if let Some(address) = settings.listen {
         return super::listen::run(args, &settings, address, ending);

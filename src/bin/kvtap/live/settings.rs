@@ -1,5 +1,7 @@
 //! What `serve` is to do: flags, then the environment (clap sees to both), then the file.
 
+use log::LevelFilter;
+
 use super::args::{ServeArgs, Spec};
 
 const SHARDS: u8 = 2;
@@ -9,6 +11,9 @@ pub(super) struct Settings {
     pub(super) listen: Option<std::net::SocketAddr>,
     #[cfg(feature = "server")]
     pub(super) listeners: Option<u8>,
+    #[cfg(feature = "server")]
+    pub(super) peers: Vec<kvtap::server::PeerUrl>,
+    pub(super) log: LevelFilter,
     pub(super) shards: u8,
     /// Those of one place: flags or the environment replace the file's.
     pub(super) sources: Vec<Spec>,
@@ -18,8 +23,15 @@ impl Settings {
     #[cfg(feature = "server")]
     pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
         let file = args.config.as_deref().map(super::file::read).transpose()?.unwrap_or_default();
+        let listen = args.listen.or(file.listen);
+        let peers = if args.peers.is_empty() { file.peers } else { args.peers.clone() };
+        if listen.is_none() && !peers.is_empty() {
+            return Err(super::file::FileError::new("peers are of use only to a service: --listen").into());
+        }
         Ok(Self {
-            listen: args.listen.or(file.listen),
+            listen,
+            peers,
+            log: args.log.or(file.log).unwrap_or(LevelFilter::Info),
             listeners: file.listeners,
             shards: args.shards.or(file.shards).unwrap_or(SHARDS),
             sources: if args.sources.is_empty() { file.sources } else { args.sources.clone() },
@@ -29,6 +41,10 @@ impl Settings {
     #[cfg(not(feature = "server"))]
     #[expect(clippy::unnecessary_wraps, reason = "the file can be wrong")]
     pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
-        Ok(Self { shards: args.shards.unwrap_or(SHARDS), sources: args.sources.clone() })
+        Ok(Self {
+            log: args.log.unwrap_or(LevelFilter::Info),
+            shards: args.shards.unwrap_or(SHARDS),
+            sources: args.sources.clone(),
+        })
     }
 }
