@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use crate::channel::{BATCH_RECORDS, Dead, Outlet, RecordBatch};
-use crate::config::{Copies, RANKS_MAX, SourceConfig};
+use crate::config::{Copies, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
 use crate::held::{HeldBlock, arrange};
@@ -32,6 +32,8 @@ pub struct Ingest {
     scratch: Scratch,
     counters: Counters,
     seen: Seen,
+    /// Blocks of all ranks at the end of the last batch.
+    blocks: usize,
     outbox: Outbox,
 }
 
@@ -83,6 +85,7 @@ impl Ingest {
             scratch: Scratch::default(),
             counters: Counters::default(),
             seen: Seen::default(),
+            blocks: 0,
             outbox,
         }
     }
@@ -111,13 +114,15 @@ impl Ingest {
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let shards = self.outbox.outlets.len();
-        while self.ranks.must_wait_for(worker) {
+        while self.ranks.must_wait_for(worker, &self.config) {
             self.outbox.wait_for_sweeps();
         }
         let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
         };
+        let others = self.blocks.saturating_sub(rank.chain.blocks());
+        rank.chain.set_blocks_max((self.config.blocks_max as usize).saturating_sub(others));
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
         let mut judge = Judge {
             policy: &mut rank.policy,
@@ -135,6 +140,7 @@ impl Ingest {
             judge.place.sink.observer.event(worker, event, verdict);
         });
         judge.finish();
+        self.blocks = others + rank.chain.blocks();
         self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
@@ -150,6 +156,7 @@ impl Ingest {
             rank.chain.clear();
             rank.slot = self.outbox.replace(rank.slot, rank.worker);
         }
+        self.blocks = 0;
         self.outbox.send_all();
     }
 
@@ -287,8 +294,8 @@ impl Ranks {
     }
 
     /// Whether a new rank has to wait until slots are swept: there is room for it, but not yet.
-    fn must_wait_for(&mut self, worker: Worker) -> bool {
-        !self.find(worker) && self.known.len() < RANKS_MAX && self.slots.must_wait()
+    fn must_wait_for(&mut self, worker: Worker, config: &SourceConfig) -> bool {
+        !self.find(worker) && self.known.len() < config.ranks_max as usize && self.slots.must_wait()
     }
 
     /// Looks for a rank, the last batch's first; says whether it is known, and notes where.
@@ -309,7 +316,7 @@ impl Ranks {
     }
 
     fn add(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<usize> {
-        if self.known.len() >= RANKS_MAX {
+        if self.known.len() >= config.ranks_max as usize {
             return None;
         }
         let slot = self.slots.take(worker)?;
