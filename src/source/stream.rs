@@ -22,6 +22,8 @@ pub(super) struct Stream {
     last_error: Option<String>,
     /// Times events of another block size were told.
     mismatches_told: u64,
+    /// Blocks that were too many when that was told.
+    refusals_told: u64,
 }
 
 /// Whether the index may differ from what the workers hold.
@@ -57,6 +59,7 @@ impl Stream {
             journal: Journal::new(format!("worker {worker} at {}", options.endpoint.escape_debug())),
             last_error: None,
             mismatches_told: 0,
+            refusals_told: 0,
         }
     }
 
@@ -171,6 +174,9 @@ impl Stream {
         if self.ingest.counters().filtered(Reason::BlockSizeMismatch) > self.mismatches_told {
             self.tell_block_sizes();
         }
+        if self.ingest.counters().filtered(Reason::TooManyBlocks) > self.refusals_told {
+            self.tell_refusals();
+        }
     }
 
     #[cold]
@@ -190,6 +196,16 @@ impl Stream {
                 worker.dp_rank,
             ));
         }
+    }
+
+    /// As often.
+    #[cold]
+    fn tell_refusals(&mut self) {
+        let blocks = self.ingest.counters().filtered(Reason::TooManyBlocks);
+        self.refusals_told = blocks * 2;
+        self.journal.warn(format_args!(
+            "it holds as many blocks as it may: {blocks} new ones not placed, and answers may name less than it has"
+        ));
     }
 
     fn restart(&mut self, sequence: u64) {
