@@ -1,5 +1,8 @@
 //! What `serve` is to do: flags, then the environment (clap sees to both), then the file.
 
+use kvtap::Config;
+use kvtap::source::SourceLimits;
+
 use super::args::{ServeArgs, Spec};
 
 const SHARDS: u8 = 2;
@@ -9,18 +12,42 @@ pub(super) struct Settings {
     pub(super) listen: Option<std::net::SocketAddr>,
     #[cfg(feature = "server")]
     pub(super) listeners: Option<u8>,
+    #[cfg(feature = "server")]
+    pub(super) limits: super::limits::Limits,
     pub(super) shards: u8,
     /// Those of one place: flags or the environment replace the file's.
     pub(super) sources: Vec<Spec>,
 }
 
 impl Settings {
+    /// What each source may cost.
+    pub(super) fn source_limits(&self) -> SourceLimits {
+        #[cfg(feature = "server")]
+        {
+            self.limits.of_sources()
+        }
+        #[cfg(not(feature = "server"))]
+        SourceLimits::default()
+    }
+
+    /// What the one index is made of, without the service.
+    pub(super) fn engine(&self) -> Config {
+        let mut config = Config::default();
+        config.shards = self.shards.into();
+        #[cfg(feature = "server")]
+        if let Some(bytes) = self.limits.shard_bytes() {
+            config.shard_bytes = bytes;
+        }
+        config
+    }
+
     #[cfg(feature = "server")]
     pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
         let file = args.config.as_deref().map(super::file::read).transpose()?.unwrap_or_default();
         Ok(Self {
             listen: args.listen.or(file.listen),
             listeners: file.listeners,
+            limits: file.limits,
             shards: args.shards.or(file.shards).unwrap_or(SHARDS),
             sources: if args.sources.is_empty() { file.sources } else { args.sources.clone() },
         })
