@@ -1,11 +1,14 @@
 //! What an operator may set, and what is wrong with it in one sentence. Control plane.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::wire::{Decoder, DigestHalf, SimdLevel};
 
-/// Ranks one source may bring; events of more are `too_many_ranks`.
-pub(crate) const RANKS_MAX: usize = 1024;
+/// Ranks one source may bring at most: a quarter of an index.
+const RANKS_MAX: u32 = 1024;
+/// Bytes of a shard: at least room for every size of block, at most 4,096 segments.
+const SHARD_BYTES: RangeInclusive<u64> = 16 << 20..=8 << 30;
 
 /// What an engine is made of.
 #[derive(Clone, Debug)]
@@ -16,11 +19,14 @@ pub struct Config {
     /// Seed of the hash maps. `None` draws one at start, so that publishers cannot aim at a bucket; a fixed one makes runs
     /// repeatable.
     pub hash_seed: Option<u64>,
+    /// Bytes of memory a shard may take: 16 MiB to 8 GiB, which is the default. Blocks that find no room are counted
+    /// ([`Engine::refused_blocks`](crate::Engine::refused_blocks)) and not matched.
+    pub shard_bytes: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { shards: 2, hash_seed: None }
+        Self { shards: 2, hash_seed: None, shard_bytes: *SHARD_BYTES.end() }
     }
 }
 
@@ -52,18 +58,31 @@ pub struct SourceConfig {
     pub digest: DigestHalf,
     /// Longest payload in bytes; longer ones are refused, which bounds the memory one batch can take.
     pub payload_max: u32,
+    /// Blocks the source may hold, over all its ranks: at least 1. New ones beyond it are not placed, and counted
+    /// [`too_many_blocks`](crate::Reason::TooManyBlocks). Each takes 24 bytes here, and in the index 39 at best, 300 at worst.
+    pub blocks_max: u32,
+    /// Ranks the source may bring: 1 to 1,024. Events of more are [`too_many_ranks`](crate::Reason::TooManyRanks).
+    pub ranks_max: u32,
     /// Kernels to decode integers with; `None` takes the best this CPU runs. For tests and measurements.
     pub simd: Option<SimdLevel>,
 }
 
 impl SourceConfig {
-    /// Rank 0, block size 16, copies counted, low half of digests, payloads up to 256 MiB, the best
-    /// SIMD level.
+    /// Rank 0, block size 16, copies counted, low half of digests, payloads up to 256 MiB, 16,777,216 blocks,
+    /// 1,024 ranks, the best SIMD level.
     #[must_use]
     pub fn new(worker_id: u64) -> Self {
-        let (copies, digest) = (Copies::Count, DigestHalf::Low);
-        let payload_max = 256 << 20;
-        Self { worker_id, dp_rank: 0, block_size: 16, copies, digest, payload_max, simd: None }
+        Self {
+            worker_id,
+            dp_rank: 0,
+            block_size: 16,
+            copies: Copies::Count,
+            digest: DigestHalf::Low,
+            payload_max: 256 << 20,
+            blocks_max: 1 << 24,
+            ranks_max: RANKS_MAX,
+            simd: None,
+        }
     }
 }
 
@@ -74,7 +93,10 @@ pub struct ConfigError(Problem);
 #[derive(Debug)]
 pub(crate) enum Problem {
     Shards(usize),
+    ShardBytes(u64),
     BlockSize(u32),
+    BlocksMax,
+    RanksMax(u32),
     Simd(SimdLevel),
     Thread(std::io::Error),
 }
@@ -89,6 +111,14 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Problem::Shards(shards) => write!(f, "shards must be 1 to 64, not {shards}"),
+            Problem::ShardBytes(bytes) => {
+                let (least, most) = (SHARD_BYTES.start(), SHARD_BYTES.end());
+                write!(f, "the bytes of a shard must be {least} to {most}, not {bytes}")
+            }
+            Problem::BlocksMax => f.write_str("a source must be allowed 1 block or more"),
+            Problem::RanksMax(ranks) => {
+                write!(f, "the ranks of a source must be 1 to {RANKS_MAX}, not {ranks}")
+            }
             Problem::BlockSize(size) => write!(f, "the block size must be 1 to 65536 tokens, not {size}"),
             Problem::Simd(level) => write!(f, "this CPU does not run the SIMD level {}", level.label()),
             Problem::Thread(error) => write!(f, "a shard thread could not be started: {error}"),
@@ -100,13 +130,25 @@ impl std::error::Error for ConfigError {}
 
 /// Checks what an engine is to be made of.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    if (1..=64).contains(&config.shards) { Ok(()) } else { Err(Problem::Shards(config.shards).into()) }
+    if !(1..=64).contains(&config.shards) {
+        return Err(Problem::Shards(config.shards).into());
+    }
+    if !SHARD_BYTES.contains(&config.shard_bytes) {
+        return Err(Problem::ShardBytes(config.shard_bytes).into());
+    }
+    Ok(())
 }
 
 /// Checks what is said of a source, and makes its decoder.
 pub(crate) fn decoder(config: &SourceConfig) -> Result<Decoder, ConfigError> {
     if !(1..=65_536).contains(&config.block_size) {
         return Err(Problem::BlockSize(config.block_size).into());
+    }
+    if config.blocks_max == 0 {
+        return Err(Problem::BlocksMax.into());
+    }
+    if !(1..=RANKS_MAX).contains(&config.ranks_max) {
+        return Err(Problem::RanksMax(config.ranks_max).into());
     }
     let mut decoder = match config.simd {
         None => Decoder::new(config.digest),

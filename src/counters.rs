@@ -80,11 +80,12 @@ impl Counters {
         read
     }
 
-    /// Counts a store of which so many leading blocks were placed from tokens.
-    pub(crate) fn place(&mut self, blocks: usize, body: &Body<'_>) {
-        self.placed_blocks += blocks as u64;
-        self.placed_tokens += blocks as u64 * u64::from(body.block_size);
-        self.filter(Reason::ShortTokens, (body.block_hashes.len() - blocks) as u64);
+    /// Counts a store that has tokens for so many leading blocks, of which so many were placed.
+    pub(crate) fn place(&mut self, complete: usize, placed: usize, body: &Body<'_>) {
+        self.placed_blocks += placed as u64;
+        self.placed_tokens += placed as u64 * u64::from(body.block_size);
+        self.filter(Reason::TooManyBlocks, (complete - placed) as u64);
+        self.filter(Reason::ShortTokens, (body.block_hashes.len() - complete) as u64);
     }
 
     /// Counts the events of a batch whose rank has no place.

@@ -47,7 +47,9 @@ impl Engine {
         check(&config)?;
         let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
         let (pins, slots) = (Arc::new(Pins::new()), Arc::new(Slots::new(config.shards)));
-        let common = Common { pins, slots, hasher };
+        let page_seed = hasher.hash_one(2_u64);
+        let shard_bytes = usize::try_from(config.shard_bytes).unwrap_or(usize::MAX);
+        let common = Common { pins, slots, hasher, page_seed, shard_bytes };
         let mut engine = Self { outlets: Vec::new(), shards: Vec::new(), common };
         for number in 0..config.shards {
             let (outlet, inlet) = channel::channel();
@@ -85,8 +87,8 @@ impl Engine {
         self.outlets.iter().map(Outlet::waiting).sum()
     }
 
-    /// Blocks that found no room in their shard (4,096 segments of 256 KiB to 2 MiB) and cannot be matched, nor can those after
-    /// them.
+    /// Blocks that found no room in their shard ([`Config::shard_bytes`], and 4,096 segments of 256 KiB to 2 MiB) and cannot be
+    /// matched, nor can those after them.
     #[must_use]
     pub fn refused_blocks(&self) -> u64 {
         self.shards.iter().map(|shard| shard.refused()).sum()

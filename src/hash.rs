@@ -79,10 +79,11 @@ pub(crate) fn chain_check(parent: Option<u64>, local: LocalHash) -> u64 {
     prefix_hash(parent.map(PrefixHash), local).0
 }
 
-/// Digest of the blocks of one page of the index: equal digests are equal blocks, up to 64-bit collisions.
+/// Digest of the blocks of one page of the index: equal digests are equal blocks, up to 64-bit collisions. The seed is the
+/// index's own: a publisher who could aim at another's page would hide what that one holds.
 #[inline]
-pub(crate) fn page_digest(blocks: &[LocalHash]) -> u64 {
-    xxh3_64_with_seed(bytemuck::cast_slice(blocks), SEED)
+pub(crate) fn page_digest(blocks: &[LocalHash], seed: u64) -> u64 {
+    xxh3_64_with_seed(bytemuck::cast_slice(blocks), seed)
 }
 
 /// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.

@@ -83,11 +83,16 @@ enum Problem {
     NoParent(Worker, EngineHash),
     Groups(Worker),
     Ranks(Worker),
+    Blocks(usize),
 }
 
 impl LoadError {
     pub(crate) const fn groups(worker: Worker) -> Self {
         Self(Problem::Groups(worker))
+    }
+
+    pub(crate) const fn blocks(blocks: usize) -> Self {
+        Self(Problem::Blocks(blocks))
     }
 
     pub(crate) const fn ranks(worker: Worker) -> Self {
@@ -105,6 +110,7 @@ impl fmt::Display for LoadError {
                 write!(f, "the parent of block {} of worker {worker} does not come before it", hash.0)
             }
             Problem::Groups(worker) => write!(f, "worker {worker} has more groups than a rank may have"),
+            Problem::Blocks(blocks) => write!(f, "{blocks} blocks are more than a source may have"),
             Problem::Ranks(worker) => write!(f, "there is no room for worker {worker}"),
         }
     }

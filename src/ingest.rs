@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use crate::channel::{BATCH_RECORDS, Dead, Outlet, RecordBatch};
-use crate::config::{Copies, RANKS_MAX, SourceConfig};
+use crate::config::{Copies, SourceConfig};
 use crate::counters::Counters;
 use crate::hash::digest_term;
 use crate::held::{Arrangement, HeldRank, LoadError, check};
@@ -32,6 +32,8 @@ pub struct Ingest {
     scratch: Scratch,
     counters: Counters,
     seen: Seen,
+    /// Blocks of all ranks at the end of the last batch.
+    blocks: usize,
     outbox: Outbox,
 }
 
@@ -83,6 +85,7 @@ impl Ingest {
             scratch: Scratch::default(),
             counters: Counters::default(),
             seen: Seen::default(),
+            blocks: 0,
             outbox,
         }
     }
@@ -111,13 +114,15 @@ impl Ingest {
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let shards = self.outbox.outlets.len();
-        while self.ranks.must_wait_for(worker) {
+        while self.ranks.must_wait_for(worker, &self.config) {
             self.outbox.wait_for_sweeps();
         }
         let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
         };
+        let others = self.blocks.saturating_sub(rank.chain.blocks());
+        rank.chain.set_blocks_max((self.config.blocks_max as usize).saturating_sub(others));
         let mut outward = Outward { outbox: &mut self.outbox, worker, observer };
         let mut judge = Judge {
             policy: &mut rank.policy,
@@ -135,6 +140,7 @@ impl Ingest {
             judge.place.sink.observer.event(worker, event, verdict);
         });
         judge.finish();
+        self.blocks = others + rank.chain.blocks();
         self.seen.unlisted(batch.unlisted_drift());
         self.outbox.send_all();
         self.counters.back_pressure = self.outbox.back_pressure;
@@ -150,6 +156,7 @@ impl Ingest {
             rank.chain.clear();
             rank.slot = self.outbox.replace(rank.slot, rank.worker);
         }
+        self.blocks = 0;
         self.outbox.send_all();
     }
 
@@ -217,18 +224,23 @@ impl Ingest {
     /// If it contradicts itself, then nothing is changed; or if a rank finds no room, then nothing is held.
     pub fn load(&mut self, ranks: &[HeldRank]) -> Result<(), LoadError> {
         check(ranks, self.config.worker_id)?;
+        let blocks: usize = ranks.iter().map(|rank| rank.blocks.len()).sum();
+        if blocks > self.config.blocks_max as usize {
+            return Err(LoadError::blocks(blocks));
+        }
         self.restart();
         let loaded = ranks.iter().try_for_each(|held| self.load_rank(held));
         if loaded.is_err() {
             self.restart();
         }
+        self.blocks = self.ranks.known.iter().map(|rank| rank.chain.blocks()).sum();
         self.outbox.send_all();
         loaded
     }
 
     fn load_rank(&mut self, held: &HeldRank) -> Result<(), LoadError> {
         let (worker, shards) = (held.worker, self.outbox.outlets.len());
-        while self.ranks.must_wait_for(worker) {
+        while self.ranks.must_wait_for(worker, &self.config) {
             self.outbox.wait_for_sweeps();
         }
         let rank = self.ranks.rank(worker, &self.config, shards).ok_or(LoadError::ranks(worker))?;
@@ -348,8 +360,8 @@ impl Ranks {
     }
 
     /// Whether a new rank has to wait until slots are swept: there is room for it, but not yet.
-    fn must_wait_for(&mut self, worker: Worker) -> bool {
-        !self.find(worker) && self.known.len() < RANKS_MAX && self.slots.must_wait()
+    fn must_wait_for(&mut self, worker: Worker, config: &SourceConfig) -> bool {
+        !self.find(worker) && self.known.len() < config.ranks_max as usize && self.slots.must_wait()
     }
 
     /// Looks for a rank, the last batch's first; says whether it is known, and notes where.
@@ -370,7 +382,7 @@ impl Ranks {
     }
 
     fn add(&mut self, worker: Worker, config: &SourceConfig, shards: usize) -> Option<usize> {
-        if self.known.len() >= RANKS_MAX {
+        if self.known.len() >= config.ranks_max as usize {
             return None;
         }
         let slot = self.slots.take(worker)?;
@@ -516,7 +528,7 @@ mod tests {
         ingest.flush();
         let (placed, undelivered) = (ingest.counters.placed_blocks, ingest.counters.undelivered_records);
         assert_eq!((placed, undelivered), (2, 3), "two blocks, and where they begin");
-        assert!(ingest.blocks().is_empty());
+        assert!(ingest.held().iter().all(|rank| rank.blocks.is_empty()));
         ingest.apply(b"\x92\x01\x91\x91\xb0AllBlocksCleared").expect("sound");
         assert_eq!(ingest.counters.undelivered_records, 4, "a sweep more");
     }

@@ -3,7 +3,7 @@
 use crate::counters::Counters;
 use crate::ids::{EngineHash, Tier};
 use crate::observe::Verdict;
-use crate::policy::{Admitted, KnownBlocks, Policy, Reason};
+use crate::policy::{Admitted, KnownBlocks, Policy, Reason, Scope};
 use crate::seen::Seen;
 use crate::wire::{Cleared, Event, EventError, Removed, Stored};
 
@@ -98,7 +98,7 @@ impl<P: Place> Judge<'_, P> {
         let admitted = self.policy.admit_body(tier, &body, &self.place)?;
         self.place.store(&admitted).map_err(|reason| {
             // Nothing of the event can be placed, but what is lost are its blocks.
-            let lost = if reason == Reason::UnknownParent { body.block_hashes.len() as u64 } else { 1 };
+            let lost = if reason.scope() == Scope::Block { body.block_hashes.len() as u64 } else { 1 };
             Stop::Filtered(reason, lost)
         })
     }

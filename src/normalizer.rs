@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use crate::config::{ConfigError, RANKS_MAX, SourceConfig, decoder};
+use crate::config::{ConfigError, SourceConfig, decoder};
 use crate::counters::Counters;
 use crate::hash::SaltHash;
 use crate::ids::{EngineHash, LocalHash, Tier, Worker};
@@ -75,6 +75,8 @@ pub struct Normalizer {
     config: SourceConfig,
     decoder: Decoder,
     ranks: Vec<Rank>,
+    /// Blocks with a salt, of all ranks at the end of the last batch.
+    salted: usize,
     scratch: Scratch,
     counters: Counters,
     seen: Seen,
@@ -103,6 +105,7 @@ impl Normalizer {
             decoder: decoder(&config)?,
             config,
             ranks: Vec::new(),
+            salted: 0,
             scratch: Scratch::default(),
             counters: Counters::default(),
             seen: Seen::default(),
@@ -124,16 +127,20 @@ impl Normalizer {
             self.counters.refuse(&mut batch, worker, &mut ());
             return Ok(applied);
         };
+        let others = self.salted.saturating_sub(rank.salts.0.len());
+        let salts_max = (self.config.blocks_max as usize).saturating_sub(others);
         batch.for_each(|event| {
             let place = Show {
                 worker,
                 salts: &mut rank.salts,
+                salts_max,
                 scratch: &mut self.scratch,
                 counters: &mut self.counters,
                 visitor,
             };
             Judge { policy: &mut rank.policy, seen: &mut self.seen, place }.event(event);
         });
+        self.salted = others + rank.salts.0.len();
         self.seen.unlisted(batch.unlisted_drift());
         Ok(applied)
     }
@@ -172,7 +179,7 @@ fn find<'r>(
 ) -> Option<&'r mut Rank> {
     let at = match ranks.iter().position(|rank| rank.worker == worker) {
         Some(at) => at,
-        None if ranks.len() >= RANKS_MAX => return None,
+        None if ranks.len() >= config.ranks_max as usize => return None,
         None => {
             let salts = Salts(HashMap::with_hasher(hasher.clone()));
             ranks.push(Rank { worker, policy: Policy::new(config.block_size), salts });
@@ -186,6 +193,8 @@ fn find<'r>(
 struct Show<'a, V> {
     worker: Worker,
     salts: &'a mut Salts,
+    /// Blocks with a salt that there may be; without theirs, children would be taken for others.
+    salts_max: usize,
     scratch: &'a mut Scratch,
     counters: &'a mut Counters,
     visitor: &'a mut V,
@@ -231,8 +240,12 @@ impl<V: Visitor> Place for Show<'_, V> {
         } else {
             stored.local_hashes = self.scratch.local_hashes(admitted);
             stored.engine_hashes = &body.block_hashes[..stored.local_hashes.len()];
+            let salted = self.salts.0.len() + stored.engine_hashes.len();
+            if admitted.salt().is_some() && salted > self.salts_max {
+                return Err(Reason::TooManyBlocks);
+            }
             self.salts.store(stored.engine_hashes, admitted.salt());
-            self.counters.place(stored.local_hashes.len(), body);
+            self.counters.place(stored.local_hashes.len(), stored.local_hashes.len(), body);
         }
         self.visitor.stored(stored);
         Ok(())

@@ -1,4 +1,10 @@
-//! What one payload may cost: oddities without number, payloads beyond the limit, wrong block sizes of many kinds.
+//! What one payload may cost: oddities without number, payloads beyond the limit, wrong block sizes of many kinds;
+//! and what one publisher may.
+
+mod support;
+
+#[path = "bounds/hostile.rs"]
+mod hostile;
 
 use kvtap::wire::{Decoder, Event, WireErrorKind};
 use kvtap::{Config, DigestHalf, Engine, Ingest, Prompt, SourceConfig};

@@ -105,6 +105,26 @@ fn flags_count_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
+fn limits_of_the_file_count_with_the_service_and_without() {
+    let file = File::new("limits", "[limits]\nblocks = 2\nranks = 1\n");
+    for listen in [&["--listen", "127.0.0.1:0"][..], &[]] {
+        let publisher = Publisher::bind(TCP, &ipc());
+        let spec = format!("{},worker=7,block_size=4", publisher.endpoint);
+        let common = ["--source", &spec, "--config", &file.0, "--json", "--for", "600"];
+        let mut process = start(&[&common, listen].concat(), &[]);
+        publisher.wait_for_subscriber();
+        publisher.send(0, &payload([store(&[1, 2, 3], None, 1..=12)], 0));
+        publisher.send(1, &payload([store(&[4], None, 1..=4)], 1));
+        let lines = BufReader::new(process.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+        // Told every two seconds, when something has changed.
+        assert!(lines.into_iter().any(|line| line.contains("; 2 batches, 2 blocks placed;")));
+        let (status, summary) = end(process);
+        assert_eq!(status, Some(0));
+        assert_eq!(summary["filtered"], serde_json::json!({"too_many_blocks": 1, "too_many_ranks": 1}));
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_configuration_is_told_with_status_2() {
     let refused = |args: &[&str], environment: &[(&str, &str)], parts: &[&str]| {
         let output = start(args, environment).wait_with_output().unwrap();
@@ -119,6 +139,8 @@ fn what_is_wrong_with_a_configuration_is_told_with_status_2() {
     refused(&["--config", &file.0], &[], &[&file.0, "line 5", "source[0].block_size", "1 to 65536"]);
     let file = File::new("unknown", "shards = 2\ncolour = 'red'\n");
     refused(&["--config", &file.0], &[], &[&file.0, "line 2", "colour"]);
+    let file = File::new("limit", "[limits]\nblocks = 10\nranks = 2000\n");
+    refused(&["--config", &file.0], &[], &[&file.0, "line 3", "limits.ranks", "1 to 1024, not 2000"]);
     refused(&["--config", "/nowhere.toml"], &[], &["/nowhere.toml"]);
     refused(&[], &[("KVTAP_LISTEN", "here")], &["here", "listen"]);
     refused(&[], &[("KVTAP_SHARDS", "65")], &["65"]);

@@ -7,6 +7,8 @@ mod support;
 mod bench;
 #[path = "sources/gaps.rs"]
 mod gaps;
+#[path = "sources/limits.rs"]
+mod limits;
 #[path = "sources/many.rs"]
 mod many;
 #[path = "sources/messages.rs"]

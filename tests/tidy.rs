@@ -187,6 +187,68 @@ fn the_readme_names_every_room_and_reason() {
     }
 }
 
+/// A row of SECURITY.md's table, and the constant it tells of.
+const BOUNDS: &[(&str, &str, &str)] = &[
+    ("| `blocks` | 16,777,216 |", "src/config.rs", "blocks_max: 1 << 24,"),
+    ("| `ranks` | 1,024 |", "src/config.rs", "const RANKS_MAX: u32 = 1024;"),
+    ("ranks of one index | | 4,096 |", "src/placement/record.rs", "const COUNT: usize = 8192;"),
+    ("| `message_bytes` | 67,108,864 |", "src/source/options.rs", "message_bytes: 64 << 20,"),
+    ("| `queued_messages` | 1,000 |", "src/source/options.rs", "queued_messages: 1000,"),
+    ("| | 20,000 |", "src/source/socket.rs", "const REPLIES_MAX: i32 = 20_000;"),
+    ("| `replay_seconds` | 60 |", "src/source/options.rs", "replay_time: Duration::from_secs(60),"),
+    ("says nothing new | | 5 |", "src/source/options.rs", "replay_timeout: Duration::from_secs(5),"),
+    ("have their turn | | 256, 4 |", "src/source/live.rs", "const BURST: usize = 256;"),
+    ("have their turn | | 256, 4 |", "src/source/live.rs", "const BURST_BYTES: usize = 4 << 20;"),
+    ("a thousand are passed over", "src/source/socket.rs", "const FRAMES_AT_ONCE: usize = 1000;"),
+    ("bytes of a topic | | 1,024 |", "src/source/options.rs", "const TOPIC_BYTES_MAX: usize = 1024;"),
+    ("groups learned of a rank | | 1,024 |", "src/policy/groups.rs", "const GROUPS_MAX: usize = 1024;"),
+    ("bytes of each | | 64, 64 |", "src/seen.rs", "const DRIFTS_MAX: usize = 64;"),
+    ("bytes of each | | 64, 64 |", "src/seen.rs", "const NAME_BYTES_MAX: usize = 64;"),
+    ("shapes of events of a source | | 32 |", "src/seen.rs", "const SHAPES_MAX: usize = 32;"),
+    ("nesting of a payload | | 64 |", "src/wire/skip.rs", "const DEPTH_MAX: usize = 64;"),
+    ("| 1 a reason, 64 |", "src/source/examples.rs", "const TEXT_BYTES_MAX: usize = 64;"),
+    ("in 10 seconds | | 20 |", "src/source/journal.rs", "const LINES_MAX: u32 = 20;"),
+    ("in 10 seconds | | 20 |", "src/source/journal.rs", "const WINDOW: Duration = Duration::from_secs(10);"),
+    ("| `shard_mib` | 8,192 |", "src/config.rs", "= 16 << 20..=8 << 30;"),
+    ("on their way to a shard | | 64 |", "src/channel.rs", "const CHANNEL_BATCHES: usize = 64;"),
+    (
+        "sources of a listener thread | | 250 |",
+        "src/source/listeners.rs",
+        "const SOURCES_PER_THREAD: usize = 250;",
+    ),
+    ("routing group's | | 256 |", "src/server/service.rs", "const NAME_BYTES_MAX: usize = 256;"),
+    ("bytes of an endpoint | | 1,024 |", "src/source/options.rs", "const ENDPOINT_BYTES_MAX: usize = 1024;"),
+    ("| `connections` | 1,024 |", "src/server/service.rs", "connections: 1024,"),
+    (
+        "may be silent | | 120 |",
+        "src/server/connections.rs",
+        "const SILENCE_MAX: Duration = Duration::from_secs(120);",
+    ),
+    ("| `query_body_bytes` | 16,777,216 |", "src/server/service.rs", "query_body_bytes: 16 << 20,"),
+    ("any other body | | 65,536 |", "src/server/http.rs", "const BODY_BYTES_MAX: usize = 64 << 10;"),
+    ("in memory | | 32 |", "src/server/body.rs", "const LONG_BODIES_MAX: usize = 32;"),
+    (
+        "takes to arrive | | 30 |",
+        "src/server/body.rs",
+        "const ARRIVAL_MAX: Duration = Duration::from_secs(30);",
+    ),
+];
+
+#[test]
+fn security_md_tells_the_bounds_that_hold() {
+    let security = fs::read_to_string(root().join("SECURITY.md")).expect("a SECURITY.md");
+    for (row, file, constant) in BOUNDS {
+        assert!(security.contains(row), "SECURITY.md lacks '{row}'");
+        let text = fs::read_to_string(root().join(file)).expect("a file");
+        assert!(text.contains(constant), "{file} has no '{constant}' any more; SECURITY.md tells of it");
+    }
+    let keys = fs::read_to_string(root().join("src/bin/kvtap/live/limits.rs")).expect("a file");
+    let keys = keys.lines().filter_map(|line| line.split_once(": Option<Within")).map(|(key, _)| key.trim());
+    for key in keys {
+        assert!(security.contains(&format!("| `{key}` |")), "SECURITY.md lacks {key}");
+    }
+}
+
 #[test]
 fn the_core_stays_small() {
     let manifest = root().join("Cargo.toml");

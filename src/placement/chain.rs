@@ -66,6 +66,8 @@ pub(crate) struct Chain {
     entries: usize,
     /// Stores are idempotent and the first removal is final.
     as_set: bool,
+    /// Names there may be.
+    blocks_max: usize,
     hasher: RandomState,
 }
 
@@ -101,8 +103,19 @@ impl Chain {
             salts: HashMap::with_hasher(hasher.clone()),
             entries: 0,
             as_set,
+            blocks_max: usize::MAX,
             hasher: hasher.clone(),
         }
+    }
+
+    /// Sets how many blocks it may know; more of them stay.
+    pub(crate) const fn set_blocks_max(&mut self, blocks: usize) {
+        self.blocks_max = blocks;
+    }
+
+    /// Blocks it knows.
+    pub(crate) const fn blocks(&self) -> usize {
+        self.names.len()
     }
 
     /// Asks for what is known of some hashes to be fetched.
@@ -117,7 +130,8 @@ impl Chain {
         self.names.get(engine_hash).copied().map(link)
     }
 
-    /// Notes one copy of a block placed from its tokens, after its parent.
+    /// Notes one copy of a block placed from its tokens, after its parent. `None` if the block is new and there are as many
+    /// as may be.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -125,7 +139,7 @@ impl Chain {
         parent: Option<Link>,
         local_hash: LocalHash,
         at: (Tier, Option<SaltHash>),
-    ) -> (Link, Change) {
+    ) -> Option<(Link, Change)> {
         let (tier, salt) = at;
         let check = Check::new(chain_check(parent.map(|parent| parent.check.bits()), local_hash));
         let shard = parent.map_or_else(|| shard_of(local_hash, self.ordinals.len()), |parent| parent.shard);
@@ -133,7 +147,10 @@ impl Chain {
         if let Ok(place) = place
             && self.names.at(place).check() == check
         {
-            return self.add_copy(engine_hash, place, tier);
+            return Some(self.add_copy(engine_hash, place, tier));
+        }
+        if place.is_err() && self.names.len() >= self.blocks_max {
+            return None;
         }
         let ordinal = self.ordinals[shard].take();
         let mut fresh = Name::new(check, shard, ordinal);
@@ -149,7 +166,7 @@ impl Chain {
                 if let Some(salt) = salt {
                     self.salts.insert(engine_hash, salt);
                 }
-                return (link(fresh), Change::New);
+                return Some((link(fresh), Change::New));
             }
         };
         let old = *self.names.at(place);
@@ -168,7 +185,7 @@ impl Chain {
             Tier::ALL.iter().for_each(|&tier| _ = self.many.remove(&(engine_hash, tier)));
         }
         self.ordinals[old.shard()].free(old.ordinal());
-        (link(fresh), Change::Replaced(link(old), held))
+        Some((link(fresh), Change::Replaced(link(old), held)))
     }
 
     /// Notes one more copy of a known block, whatever its tokens. `None` if it is unknown.
@@ -280,7 +297,8 @@ impl Chain {
 
     /// Forgets everything, and gives the memory back.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.as_set, self.ordinals.len(), &self.hasher);
+        let blocks_max = self.blocks_max;
+        *self = Self { blocks_max, ..Self::new(self.as_set, self.ordinals.len(), &self.hasher) };
     }
 
     /// Live (tier, engine hash) pairs.

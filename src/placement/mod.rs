@@ -121,8 +121,11 @@ impl<S: Sink> Place for Placer<'_, S> {
 
     fn clear(&mut self) {
         self.finish();
-        self.chain.clear();
-        *self.slot = self.sink.clear(*self.slot);
+        // Who clears without end what is empty must not keep the shards sweeping.
+        if self.chain.blocks() > 0 {
+            self.chain.clear();
+            *self.slot = self.sink.clear(*self.slot);
+        }
         self.sink.placement(Placement::Clear);
     }
 
@@ -168,18 +171,25 @@ impl<S: Sink> Placer<'_, S> {
         let mut locals = std::mem::take(&mut self.scratch.locals);
         let local_hashes = locals.hash(admitted);
         let stored = Stored { parent: admitted.parent(), before, at: (admitted.tier(), admitted.salt()) };
-        self.store_blocks(stored, body.block_hashes, local_hashes);
-        self.counters.place(local_hashes.len(), body);
+        let placed = self.store_blocks(stored, body.block_hashes, local_hashes);
+        self.counters.place(local_hashes.len(), placed, body);
         self.scratch.locals = locals;
     }
 
-    /// Stores a chain of blocks.
+    /// Stores a chain of blocks, up to the first that is one too many; gives how many.
     #[inline]
-    fn store_blocks(&mut self, stored: Stored, engine_hashes: &[EngineHash], local_hashes: &[LocalHash]) {
+    fn store_blocks(
+        &mut self,
+        stored: Stored,
+        engine_hashes: &[EngineHash],
+        local_hashes: &[LocalHash],
+    ) -> usize {
         let Stored { mut parent, mut before, at } = stored;
         let (tier, lane) = (at.0, self.slot.lane(at.0));
-        for (&engine_hash, &local_hash) in engine_hashes.iter().zip(local_hashes) {
-            let (link, change) = self.chain.store(engine_hash, before, local_hash, at);
+        for (number, (&engine_hash, &local_hash)) in engine_hashes.iter().zip(local_hashes).enumerate() {
+            let Some((link, change)) = self.chain.store(engine_hash, before, local_hash, at) else {
+                return number;
+            };
             let after = before.map(|link| link.ordinal);
             let store = Record::new(Op::Store, lane, link.ordinal, local_hash.0);
             match change {
@@ -199,6 +209,7 @@ impl<S: Sink> Placer<'_, S> {
             before = Some(link);
             parent = Some(engine_hash);
         }
+        local_hashes.len()
     }
 
     /// Stores a block as another source knows it. False, and nothing done, if its parent is unknown, or its own hash known.

@@ -19,8 +19,8 @@ pub(super) struct Repeats {
 const BITS: usize = 1 << 16;
 const BITS_HASHES_MAX: usize = 128;
 
-/// Places kept from event to event.
-const PLACES_KEPT: usize = 1 << 21;
+/// Places of the largest set; of more hashes than half as many, a sorted copy is looked through.
+const PLACES_MAX: usize = 1 << 21;
 
 /// Up to this many hashes, comparing each with each is faster.
 const FEW: usize = 8;
@@ -65,6 +65,10 @@ impl Repeats {
         if hashes.len() <= BITS_HASHES_MAX && !self.may_repeat(hashes) {
             return false;
         }
+        // The set takes up to 64 bytes for each.
+        if hashes.len() > PLACES_MAX / 2 {
+            return find_sorted(hashes);
+        }
         self.start(hashes.len());
         let mask = self.places.len() - 1;
         for &hash in hashes {
@@ -107,10 +111,6 @@ impl Repeats {
     fn start(&mut self, hashes: usize) {
         let needed = (hashes * 2).next_power_of_two();
         self.round = self.round.wrapping_add(1);
-        // What a giant event has made huge is freed with the next one.
-        if self.places.len() > PLACES_KEPT.max(needed) {
-            self.places = Vec::new();
-        }
         if self.places.len() < needed || self.round == 0 {
             self.places.clear();
             self.places.resize(needed, (EngineHash(0), 0));

@@ -70,6 +70,8 @@ reasons! {
     ExcessTokens = "excess_tokens", Event;
     /// The parent was never placed, or is gone.
     UnknownParent = "unknown_parent", Block;
+    /// A new block of a source that holds as many as it may.
+    TooManyBlocks = "too_many_blocks", Block;
     /// Too few tokens for this block.
     ShortTokens = "short_tokens", Block;
     /// A store by hash alone whose hash is not known.

@@ -1,19 +1,34 @@
 //! JSON bodies: read whole up to the endpoint's limit, and parsed where the work is done, not where requests are received.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use super::access::AskedModel;
 use super::problem::ServiceError;
+
+/// Bodies up to this long are short: everybody may send one at any time.
+const SHORT_BYTES: u64 = 64 << 10;
+/// Long ones in memory at a time; others wait, unread.
+const LONG_BODIES_MAX: usize = 32;
+/// How long a body may take to arrive, so that nobody keeps one of those places.
+const ARRIVAL_MAX: Duration = Duration::from_secs(30);
+
+static LONG_BODIES: Semaphore = Semaphore::const_new(LONG_BODIES_MAX);
 
 /// A body that says it is JSON.
 pub(super) struct Body {
     bytes: Bytes,
     /// There is none unless requests are logged.
     model: Option<AskedModel>,
+    /// For as long as it is in memory.
+    _place: Option<SemaphorePermit<'static>>,
 }
 
 impl Body {
@@ -48,6 +63,16 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             ));
         }
         let model = request.extensions().get().cloned();
-        Ok(Self { bytes: Bytes::from_request(request, state).await?, model })
+        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let is_short = length.and_then(|length| length.parse().ok()).is_some_and(|it: u64| it <= SHORT_BYTES);
+        // Nobody closes the semaphore.
+        let place = if is_short { None } else { LONG_BODIES.acquire().await.ok() };
+        let arrival = tokio::time::timeout(ARRIVAL_MAX, Bytes::from_request(request, state)).await;
+        let bytes = arrival.map_err(|_| {
+            let seconds = ARRIVAL_MAX.as_secs();
+            let sentence = format_args!("the body has not arrived within {seconds} seconds");
+            ServiceError::refused(StatusCode::REQUEST_TIMEOUT, sentence)
+        })??;
+        Ok(Self { bytes, model, _place: place })
     }
 }

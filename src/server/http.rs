@@ -14,15 +14,13 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt as _;
 use tokio::sync::watch;
 
+use super::connections::Connections;
 use super::problem::ServiceError;
 use super::service::Service;
 use super::{access, control, dump, load, metrics, peers, queries, reports};
 
-/// A million token ids of ten digits, with a comma and a space each.
-const QUERY_BODY_BYTES_MAX: usize = 16 << 20;
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long requests may take to end once the server stops.
 const GRACE: Duration = Duration::from_secs(10);
@@ -43,7 +41,7 @@ pub fn router(service: Arc<Service>) -> Router {
     let queries = Router::new()
         .route("/query", post(queries::query))
         .route("/query_by_hash", post(queries::query_by_hash))
-        .layer(DefaultBodyLimit::max(QUERY_BODY_BYTES_MAX));
+        .layer(DefaultBodyLimit::max(service.options().query_body_bytes));
     let routes = Router::new()
         .route("/", get(page))
         .route("/page.css", get(style))
@@ -122,7 +120,8 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let listener = {
             let _context = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            Connections::new(listener, service.options().connections)
         };
         if !service.options.peers.is_empty() {
             load::start(&service, service.options.peers.clone()).map_err(io::Error::other)?;
@@ -165,11 +164,7 @@ impl fmt::Debug for Server {
     }
 }
 
-async fn serve(listener: tokio::net::TcpListener, routes: Router, stopped: watch::Receiver<bool>) {
-    let listener = listener.tap_io(|connection| {
-        // Answers are one write each; without this the last part of a long one would wait.
-        let _ = connection.set_nodelay(true);
-    });
+async fn serve(listener: Connections, routes: Router, stopped: watch::Receiver<bool>) {
     let wait = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that nobody is left who could stop it.
         let _ = stopped.wait_for(|&stopped| stopped).await;

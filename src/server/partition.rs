@@ -4,6 +4,7 @@ use std::fmt;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::service::ServiceOptions;
 use crate::{Config, ConfigError, Engine, LocalHash, Match, Prompt, Reader};
 
 /// Readers that wait for the next query; more are made as needed, and dropped after.
@@ -52,8 +53,13 @@ pub(super) enum Question<'q> {
 }
 
 impl Partition {
-    pub(super) fn new(id: PartitionId, block_size: u32, shards: usize) -> Result<Self, ConfigError> {
-        let engine = Engine::new(Config { shards, ..Config::default() })?;
+    pub(super) fn new(
+        id: PartitionId,
+        block_size: u32,
+        options: &ServiceOptions,
+    ) -> Result<Self, ConfigError> {
+        let (shards, shard_bytes) = (options.shards, options.shard_bytes);
+        let engine = Engine::new(Config { shards, shard_bytes, ..Config::default() })?;
         Ok(Self { id, block_size, engine, idle: bounded(READERS_KEPT) })
     }
 

@@ -18,10 +18,13 @@ use super::partition::{Partition, PartitionId};
 use super::peers::{PeerUrl, Peers};
 use super::problem::ServiceError;
 use super::unclaimed::{Pool, Unclaimed};
-use crate::source::{Listeners, Report, Source, SourceOptions, SourceState, State, Status};
+use crate::Config;
+use crate::source::{Listeners, Report, Source, SourceLimits, SourceOptions, SourceState, State, Status};
 
 /// A source that has not connected by then no longer keeps the others from being used.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of the names of models and routing groups, which every line of a source's metrics repeats.
+const NAME_BYTES_MAX: usize = 256;
 
 /// What a service is made of.
 #[derive(Clone, Debug)]
@@ -35,11 +38,30 @@ pub struct ServiceOptions {
     pub peers: Vec<PeerUrl>,
     /// How long blocks of sources that a peer tells of count in answers, unless these register.
     pub unclaimed_time: Duration,
+    /// Bytes of memory that each shard may take, as [`Config::shard_bytes`].
+    pub shard_bytes: u64,
+    /// What each source may cost, however it was registered.
+    pub source_limits: SourceLimits,
+    /// Connections over HTTP at a time: 1 to 100,000. More wait until one ends.
+    pub connections: usize,
+    /// Bytes of the body of a query: 64 KiB to 1 GiB. Longer ones are refused with status 413.
+    pub query_body_bytes: usize,
 }
 
 impl Default for ServiceOptions {
+    /// 2 shards, 4 listeners, the defaults of [`Config`] and [`SourceLimits`], 1,024 connections, 16 MiB: a million token ids of
+    /// ten digits, with a comma and a space each.
     fn default() -> Self {
-        Self { shards: 2, listeners: 4, peers: Vec::new(), unclaimed_time: Duration::from_secs(600) }
+        Self {
+            shards: 2,
+            listeners: 4,
+            peers: Vec::new(),
+            unclaimed_time: Duration::from_secs(600),
+            shard_bytes: Config::default().shard_bytes,
+            source_limits: SourceLimits::default(),
+            connections: 1024,
+            query_body_bytes: 16 << 20,
+        }
     }
 }
 
@@ -49,7 +71,7 @@ impl Default for ServiceOptions {
 pub struct Registration {
     /// Where its blocks count.
     pub partition: PartitionId,
-    /// Worker, rank, endpoints and block size.
+    /// Worker, rank, endpoints and block size; what it may cost is said by [`ServiceOptions::source_limits`].
     pub options: SourceOptions,
 }
 
@@ -139,6 +161,23 @@ pub(super) struct Registered {
     pub(super) replay_endpoint: Option<String>,
 }
 
+impl ServiceOptions {
+    /// Checks what neither a listener nor an engine does before the first source comes.
+    fn check(&self) -> Result<(), ServiceError> {
+        if !(1..=100_000).contains(&self.connections) {
+            let sentence = format_args!("connections must be 1 to 100000, not {}", self.connections);
+            return Err(ServiceError::bad_request(sentence));
+        }
+        if !(64 << 10..=1 << 30).contains(&self.query_body_bytes) {
+            return Err(ServiceError::bad_request(format_args!(
+                "the bytes of a query's body must be 65536 to 1073741824, not {}",
+                self.query_body_bytes
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Service {
     /// Starts the listener threads.
     ///
@@ -151,6 +190,7 @@ impl Service {
                 options.shards
             )));
         }
+        options.check()?;
         let listeners = Listeners::start(options.listeners)?;
         let is_loading = !options.peers.is_empty();
         #[expect(clippy::disallowed_types, reason = "see the import")]
@@ -179,8 +219,17 @@ impl Service {
     /// # Errors
     /// If the options cannot work, or the worker, its rank or the partition's block size are taken otherwise.
     pub fn register(&self, registration: Registration) -> Result<(), ServiceError> {
-        let Registration { partition: id, options } = registration;
+        let Registration { partition: id, mut options } = registration;
+        options.limit(&self.options.source_limits);
         options.check()?;
+        for (what, name) in [("model_name", &id.model_name), ("routing_group", &id.routing_group)] {
+            if name.len() > NAME_BYTES_MAX {
+                return Err(ServiceError::bad_request(format_args!(
+                    "{what} may have {NAME_BYTES_MAX} bytes, not {}",
+                    name.len()
+                )));
+            }
+        }
         let ingest = &options.ingest;
         let (worker_id, dp_rank, block_size) = (ingest.worker_id, ingest.dp_rank, ingest.block_size);
         let mut registry = self.registry();
@@ -210,7 +259,7 @@ impl Service {
                 )));
             }
             Some(known) => Arc::clone(known),
-            None => Arc::new(Partition::new(id.clone(), block_size, self.options.shards)?),
+            None => Arc::new(Partition::new(id.clone(), block_size, &self.options)?),
         };
         let replay_endpoint = options.replay.clone();
         let is_told_of = registry.unclaimed.has(&id, worker_id, dp_rank);
@@ -307,7 +356,7 @@ impl Service {
                 )))
             };
         }
-        let partition = Arc::new(Partition::new(id.clone(), block_size, self.options.shards)?);
+        let partition = Arc::new(Partition::new(id.clone(), block_size, &self.options)?);
         self.write(|partitions| partitions.insert(id.clone(), Arc::clone(&partition)));
         Ok(partition)
     }
@@ -365,6 +414,10 @@ impl Service {
         self.write(std::mem::take);
         let sources = registry.workers.into_values().flat_map(|worker| worker.sources.into_values());
         sources.filter_map(|registered| registered.source.stop()).collect()
+    }
+
+    pub(super) const fn options(&self) -> &ServiceOptions {
+        &self.options
     }
 
     pub(super) fn find(&self, id: &PartitionId) -> Option<Arc<Partition>> {

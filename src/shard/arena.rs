@@ -39,6 +39,8 @@ pub(super) struct Arena {
     /// Unlinked before the epoch of each.
     resting: std::collections::VecDeque<(u64, Line, u8)>,
     bytes: usize,
+    /// What `bytes` may grow to.
+    bytes_max: usize,
 }
 
 /// One segment's blocks, all of one size.
@@ -62,7 +64,7 @@ fn size_of_words(words: usize) -> usize {
 }
 
 impl Arena {
-    pub(super) fn new(pins: Arc<Pins>) -> Self {
+    pub(super) fn new(pins: Arc<Pins>, bytes_max: usize) -> Self {
         Self {
             memory: Arc::new(Memory::new()),
             pins,
@@ -73,6 +75,7 @@ impl Arena {
             unlinked: Vec::new(),
             resting: std::collections::VecDeque::new(),
             bytes: 0,
+            bytes_max,
         }
     }
 
@@ -138,9 +141,12 @@ impl Arena {
     }
 
     fn add_segment(&mut self, size: usize) -> Option<u32> {
-        let number = self.unused.pop().unwrap_or(self.segments.len() as u32);
         let is_bulk = size == BULK_SIZE && self.segments.len() - self.unused.len() > BULK_SHORT;
         let lines = if is_bulk { SEGMENT_LINES } else { SHORT_LINES.max(1 << size) };
+        if self.bytes + lines * LINE_BYTES > self.bytes_max {
+            return None;
+        }
+        let number = self.unused.pop().unwrap_or(self.segments.len() as u32);
         if !self.memory.add(number as usize, lines * LINE_WORDS) {
             self.unused.push(number);
             return None;

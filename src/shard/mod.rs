@@ -98,11 +98,15 @@ pub(crate) struct Common {
     pub(crate) pins: Arc<Pins>,
     pub(crate) slots: Arc<Slots>,
     pub(crate) hasher: RandomState,
+    /// Of the digests of pages.
+    pub(crate) page_seed: u64,
+    /// What a shard's memory may grow to.
+    pub(crate) shard_bytes: usize,
 }
 
 /// Starts a shard; its thread ends when every sender is gone.
 pub(crate) fn start(inlet: Inlet, common: Common, number: usize) -> std::io::Result<Arc<Shared>> {
-    let writer = Writer::new(common.pins, common.slots, common.hasher);
+    let writer = Writer::new(common);
     writer.tell_bytes();
     let shared = Arc::clone(writer.shared());
     std::thread::Builder::new().name(format!("kvtap-shard-{number}")).spawn(move || run(&inlet, writer))?;

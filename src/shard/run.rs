@@ -249,11 +249,20 @@ impl<'m> Run<'m> {
 
     /// How many whole pages of the run's first `length` blocks equal what is asked for.
     #[inline]
-    pub(crate) fn matched_pages(self, spine: Spine<'_>, length: u32, blocks: &[LocalHash]) -> usize {
+    pub(crate) fn matched_pages(
+        self,
+        spine: Spine<'_>,
+        length: u32,
+        blocks: &[LocalHash],
+        page_seed: u64,
+    ) -> usize {
         let blocks = &blocks[..blocks.len().min(length as usize)];
         let pages = blocks.chunks_exact(PAGE_BLOCKS).zip(spine.digests);
         // Relaxed: the fence of the query orders it.
-        pages.take_while(|(page, digest)| page_digest(page) == digest.load(Ordering::Relaxed)).count()
+        let is_equal = |(page, digest): &(&[LocalHash], &AtomicU64)| {
+            page_digest(page, page_seed) == digest.load(Ordering::Relaxed)
+        };
+        pages.take_while(is_equal).count()
     }
 
     /// How many blocks of the run's first `length` equal what is asked for, of which so many pages do.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
+use super::Common;
 use super::arena::Arena;
 use super::children::{self, Key};
 use super::locations::Location;
@@ -13,7 +14,6 @@ use super::run::{
     PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
 use super::version;
-use crate::epoch::Pins;
 use crate::hash::page_digest;
 use crate::ids::LocalHash;
 use crate::sync::Ordering;
@@ -36,6 +36,7 @@ impl Position {
 pub(super) struct Runs {
     pub(super) arena: Arena,
     hasher: RandomState,
+    page_seed: u64,
 }
 
 /// Pages whose lines and digests lie in the header.
@@ -48,11 +49,11 @@ const IS_OLD: u32 = 1 << 31;
 const TABLE_MIN: usize = 8;
 
 impl Runs {
-    pub(super) fn new(pins: Arc<Pins>, hasher: RandomState) -> Self {
-        let mut arena = Arena::new(pins);
+    pub(super) fn new(common: &Common) -> Self {
+        let mut arena = Arena::new(Arc::clone(&common.pins), common.shard_bytes);
         let root = arena.take(HEADER_WORDS);
         debug_assert_eq!(root, Some(ROOT), "the first line of all, and all 0");
-        Self { arena, hasher }
+        Self { arena, hasher: common.hasher.clone(), page_seed: common.page_seed }
     }
 
     #[inline]
@@ -136,7 +137,7 @@ impl Runs {
             for (block, word) in blocks.iter_mut().zip(&words[1..]) {
                 *block = LocalHash(word.load(Ordering::Relaxed));
             }
-            spine.digests.get(number)?.store(page_digest(&blocks), Ordering::Release);
+            spine.digests.get(number)?.store(page_digest(&blocks, self.page_seed), Ordering::Release);
         }
         version::set_length(run.state_word(), length + 1);
         Some(Location::new(page, within as u32))

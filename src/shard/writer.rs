@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::Shared;
 use super::locations::{Location, Locations};
 use super::memory::Line;
 use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, low};
 use super::runs::{Position, Runs, count_holders};
 use super::version;
+use super::{Common, Shared};
 use crate::epoch::Pins;
 use crate::ids::{LocalHash, Tier};
 use crate::placement::{Lane, Op, Ordinal, Placed, Record, Slot};
@@ -54,8 +54,9 @@ struct Hand {
 }
 
 impl Writer {
-    pub(super) fn new(pins: Arc<Pins>, slots: Arc<Slots>, hasher: RandomState) -> Self {
-        let runs = Runs::new(Arc::clone(&pins), hasher.clone());
+    pub(super) fn new(common: Common) -> Self {
+        let runs = Runs::new(&common);
+        let Common { pins, slots, hasher, .. } = common;
         Self {
             shared: Arc::new(Shared::new(Arc::clone(runs.arena.memory()))),
             runs,

@@ -4,19 +4,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::options::{SourceError, SourceOptions, binds};
+use super::options::{SourceError, SourceOptions, TOPIC_BYTES_MAX, binds};
 use super::socket::{Change, Frames, Hub, Monitor, Pollable, Requester, Subscriber};
 use super::status::{Board, Glance, Report, State};
 use super::stream::{Rest, Stream};
 use super::takeover::SourceState;
 use crate::{LoadError, Message, ReplayReply};
 
-/// Messages read of one source before the others have their turn.
+/// Messages, and their bytes, read of one source before the others have their turn.
 const BURST: usize = 256;
+const BURST_BYTES: usize = 4 << 20;
 /// A replay that may have been cut is asked again after so little silence: its end will not come.
 const CUT_TIMEOUT: Duration = Duration::from_millis(300);
-/// However much a replay still brings: live messages have waited long enough.
-const REPLAY_TIME_MAX: Duration = Duration::from_secs(60);
 /// A replay socket that said nothing is left alone for so long, then twice as long.
 const SILENCE_BACK_OFF: Duration = Duration::from_secs(5);
 const SILENCE_BACK_OFF_MAX: Duration = Duration::from_secs(60);
@@ -24,6 +23,8 @@ const SILENCE_BACK_OFF_MAX: Duration = Duration::from_secs(60);
 const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 /// SGLang's scheduler load, if somebody points it at the same socket: not ours.
 const LOAD_TOPIC: &[u8] = b"load";
+/// Bytes of a topic that are worth a line of log.
+const TOPIC_BYTES_TOLD: usize = 64;
 
 /// A source as its listener thread keeps it.
 pub(super) struct LiveSource {
@@ -140,15 +141,19 @@ impl LiveSource {
 
     /// Reads a burst from where `input` points.
     pub(super) fn read(&mut self, hub: &Hub) {
+        let mut bytes = 0;
         for _ in 0..BURST {
             let more = if self.replay.is_some() { self.read_reply(hub) } else { self.read_message(hub) };
             match more {
-                Ok(true) => {}
+                Ok(true) => bytes += self.frames.bytes(),
                 Ok(false) => break,
                 Err(error) => {
                     self.stream.fail(error.to_string());
                     break;
                 }
+            }
+            if bytes >= BURST_BYTES {
+                break;
             }
         }
         self.post();
@@ -164,7 +169,8 @@ impl LiveSource {
             Ok(message) if !is_ours(&mut self.topic, &message) => {
                 self.link.foreign_messages += 1;
                 if self.link.foreign_messages == 1 {
-                    let topic = message.topic.escape_ascii();
+                    let topic = &message.topic[..message.topic.len().min(TOPIC_BYTES_TOLD)];
+                    let topic = topic.escape_ascii();
                     self.stream.journal().warn(format_args!("messages on topic '{topic}' are passed over"));
                 }
             }
@@ -172,7 +178,8 @@ impl LiveSource {
                 let lost_before = self.stream.lost_batches();
                 if self.stream.live(&message).is_some() {
                     let held = std::mem::take(&mut self.frames);
-                    self.fill(hub, held, lost_before, Instant::now() + REPLAY_TIME_MAX);
+                    let over_at = Instant::now() + self.options.replay_time_max;
+                    self.fill(hub, held, lost_before, over_at);
                 }
             }
             Err(error) => {
@@ -246,6 +253,8 @@ impl LiveSource {
             return;
         }
         let Some(Replay { held, lost_before, over_at, .. }) = self.replay.take() else { return };
+        // What of a reply was still to be passed over is gone with its socket.
+        self.frames = Frames::new();
         if rest == Rest::AskAgain {
             self.fill(hub, held, lost_before, over_at);
             return;
@@ -381,7 +390,7 @@ impl LiveSource {
 fn is_ours(topic: &mut Option<Vec<u8>>, message: &Message<'_>) -> bool {
     match topic {
         Some(topic) => topic == message.topic,
-        None if message.topic == LOAD_TOPIC => false,
+        None if message.topic == LOAD_TOPIC || message.topic.len() > TOPIC_BYTES_MAX => false,
         None => {
             *topic = Some(message.topic.to_vec());
             true

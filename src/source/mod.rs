@@ -19,8 +19,8 @@
 //! A listener reads a source's messages only as fast as the shards take its records: a full channel holds the listener
 //! up, then the socket's queue fills, then the publisher's, which drops. What it dropped shows as a gap, which a replay
 //! heals. During a replay the live messages wait in the socket's queue as well; kvtap itself holds one message. The
-//! queue is bounded in messages ([`SourceOptions::receive_queue`]) and each of its frames in bytes
-//! ([`SourceConfig::payload_max`](crate::SourceConfig::payload_max)); libzmq offers no bound on the frames of one message.
+//! queue is bounded in messages and each of its frames in bytes ([`SourceLimits`]); libzmq offers no bound on the frames of one
+//! message (`SECURITY.md`).
 
 mod options;
 mod socket;
@@ -34,7 +34,7 @@ mod listeners;
 
 pub use examples::Example;
 pub use listeners::{Listeners, Source};
-pub use options::{SourceError, SourceOptions};
+pub use options::{SourceError, SourceLimits, SourceOptions};
 pub use socket::{Frames, Requester, Subscriber};
 pub use status::{Glance, Report, State, Status};
 pub use takeover::SourceState;

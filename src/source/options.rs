@@ -2,9 +2,48 @@
 
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::{ConfigError, SourceConfig};
+
+/// Bytes of a topic; longer ones are somebody else's.
+pub(super) const TOPIC_BYTES_MAX: usize = 1024;
+/// Bytes of an endpoint.
+const ENDPOINT_BYTES_MAX: usize = 1024;
+const MESSAGE_BYTES: RangeInclusive<u32> = 1024..=1 << 30;
+const QUEUE: RangeInclusive<u32> = 1..=1_000_000;
+const REPLAY_TIME: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
+/// What one publisher may cost.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SourceLimits {
+    /// Bytes of a payload, and of each frame beside it: 1 KiB to 1 GiB. libzmq ends the connection over a longer one.
+    pub message_bytes: u32,
+    /// Messages that wait in the socket: 1 to 1,000,000. Beyond it the publisher's own queue fills, and then drops.
+    pub queued_messages: u32,
+    /// Blocks the source may hold: at least 1. See [`SourceConfig::blocks_max`].
+    pub blocks: u32,
+    /// Ranks it may bring: 1 to 1,024. See [`SourceConfig::ranks_max`].
+    pub ranks: u32,
+    /// How long a gap may be filled from a replay, whatever that brings: 1 second to an hour. What is missing then is lost.
+    pub replay_time: Duration,
+}
+
+impl Default for SourceLimits {
+    /// 64 MiB (a prompt of a million tokens takes a tenth), 1,000 messages, 16,777,216 blocks, 1,024 ranks, 60 seconds.
+    fn default() -> Self {
+        let SourceConfig { blocks_max, ranks_max, .. } = SourceConfig::new(0);
+        Self {
+            message_bytes: 64 << 20,
+            queued_messages: 1000,
+            blocks: blocks_max,
+            ranks: ranks_max,
+            replay_time: Duration::from_secs(60),
+        }
+    }
+}
 
 /// One publisher endpoint, and how to follow it.
 #[derive(Clone, Debug)]
@@ -22,20 +61,36 @@ pub struct SourceOptions {
     pub replay_timeout: Duration,
     /// Messages that may wait in the socket.
     pub receive_queue: u32,
+    /// How long a gap may be filled, whatever the replay brings.
+    pub replay_time_max: Duration,
 }
 
 impl SourceOptions {
-    /// No replay, any topic, 5 seconds of patience, 1,000 waiting messages, the defaults of [`SourceConfig::new`].
+    /// No replay, any topic, 5 seconds of patience, the defaults of [`SourceConfig::new`], within the default
+    /// [`SourceLimits`].
     #[must_use]
     pub fn new(endpoint: impl Into<String>, worker_id: u64) -> Self {
-        Self {
+        let limits = SourceLimits::default();
+        let mut options = Self {
             endpoint: endpoint.into(),
             replay: None,
             topic: Vec::new(),
             ingest: SourceConfig::new(worker_id),
             replay_timeout: Duration::from_secs(5),
-            receive_queue: 1000,
-        }
+            receive_queue: limits.queued_messages,
+            replay_time_max: limits.replay_time,
+        };
+        options.limit(&limits);
+        options
+    }
+
+    /// Sets what it may cost.
+    pub fn limit(&mut self, limits: &SourceLimits) {
+        self.ingest.payload_max = limits.message_bytes;
+        self.ingest.blocks_max = limits.blocks;
+        self.ingest.ranks_max = limits.ranks;
+        self.receive_queue = limits.queued_messages;
+        self.replay_time_max = limits.replay_time;
     }
 
     /// The same for another data-parallel rank, whose endpoints are those of rank 0 moved as the engines move them: port
@@ -51,12 +106,24 @@ impl SourceOptions {
         Ok(moved)
     }
 
-    /// Checks the endpoints.
+    /// Checks endpoints, topic and limits.
     ///
     /// # Errors
-    /// If one of them cannot be connected to.
+    /// If an endpoint cannot be connected to, or something is out of its range.
     pub fn check(&self) -> Result<(), SourceError> {
         check_endpoint(&self.endpoint)?;
+        if self.topic.len() > TOPIC_BYTES_MAX {
+            return Err(Problem::Topic(self.topic.len()).into());
+        }
+        if !MESSAGE_BYTES.contains(&self.ingest.payload_max) {
+            return Err(Problem::MessageBytes(self.ingest.payload_max).into());
+        }
+        if !QUEUE.contains(&self.receive_queue) {
+            return Err(Problem::Queue(self.receive_queue).into());
+        }
+        if !REPLAY_TIME.contains(&self.replay_time_max) {
+            return Err(Problem::ReplayTime(self.replay_time_max).into());
+        }
         self.replay.as_deref().map_or(Ok(()), check_endpoint)
     }
 }
@@ -89,10 +156,11 @@ pub(super) fn check_endpoint(endpoint: &str) -> Result<(), SourceError> {
         Some(("ipc", path)) => !path.is_empty(),
         _ => false,
     };
-    if known && !endpoint.contains('\0') {
+    if known && endpoint.len() <= ENDPOINT_BYTES_MAX && !endpoint.contains('\0') {
         Ok(())
     } else {
-        Err(Problem::Endpoint(endpoint.to_owned()).into())
+        let shown = &endpoint[..endpoint.floor_char_boundary(ENDPOINT_BYTES_MAX)];
+        Err(Problem::Endpoint(shown.to_owned()).into())
     }
 }
 
@@ -103,6 +171,10 @@ pub struct SourceError(Problem);
 #[derive(Debug)]
 pub(super) enum Problem {
     Endpoint(String),
+    Topic(usize),
+    MessageBytes(u32),
+    Queue(u32),
+    ReplayTime(Duration),
     Rank(String, u32),
     Listeners(usize),
     Full,
@@ -121,6 +193,10 @@ impl SourceError {
         match self.0 {
             Problem::Endpoint(_)
             | Problem::Connect(..)
+            | Problem::Topic(_)
+            | Problem::MessageBytes(_)
+            | Problem::Queue(_)
+            | Problem::ReplayTime(_)
             | Problem::Rank(..)
             | Problem::Listeners(_)
             | Problem::Config(_) => true,
@@ -146,6 +222,20 @@ impl fmt::Display for SourceError {
         match &self.0 {
             Problem::Endpoint(endpoint) => {
                 write!(f, "'{}' is no endpoint: tcp://HOST:PORT or ipc://PATH", endpoint.escape_debug())
+            }
+            Problem::Topic(bytes) => {
+                write!(f, "a topic may have {TOPIC_BYTES_MAX} bytes, not {bytes}")
+            }
+            Problem::MessageBytes(bytes) => {
+                let (least, most) = (MESSAGE_BYTES.start(), MESSAGE_BYTES.end());
+                write!(f, "the bytes of a message must be {least} to {most}, not {bytes}")
+            }
+            Problem::Queue(messages) => {
+                let (least, most) = (QUEUE.start(), QUEUE.end());
+                write!(f, "the queued messages of a source must be {least} to {most}, not {messages}")
+            }
+            Problem::ReplayTime(time) => {
+                write!(f, "the time for a replay must be 1 to 3600 seconds, not {}", time.as_secs_f64())
             }
             Problem::Rank(endpoint, rank) => {
                 write!(f, "'{}' cannot be moved to rank {rank}", endpoint.escape_debug())

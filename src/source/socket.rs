@@ -10,6 +10,8 @@ use crate::{FrameError, Message, ReplayReply};
 
 /// The longest message any shape has, and one more to see that it is longer.
 const FRAMES_MAX: usize = 5;
+/// Frames taken at a time of a message that has too many, so that other sources have their turn.
+const FRAMES_AT_ONCE: usize = 1000;
 /// Topic and sequence beside the payload are short, but a frame is a frame to libzmq.
 const FRAME_BYTES_MIN: u32 = 1024;
 /// libzmq tries again after this, then twice as long, up to the maximum.
@@ -35,6 +37,8 @@ pub(super) struct Hub(zmq::Context);
 pub struct Frames {
     messages: [Frame; FRAMES_MAX],
     count: usize,
+    /// More of the same message are to come.
+    goes_on: bool,
 }
 
 struct Frame(zmq::Message);
@@ -187,7 +191,8 @@ impl Subscriber {
         self.socket.connect(endpoint).map_err(|error| failure(endpoint, error))
     }
 
-    /// The next message if there is one. Says whether there was.
+    /// The next message if there is one. Says whether there was. One of more than a thousand frames takes several calls, with
+    /// the same `frames`.
     ///
     /// # Errors
     /// If the transport is at its end.
@@ -230,10 +235,12 @@ impl Requester {
     }
 }
 
-/// Takes one whole message, if one is there; of an overlong one the last frames only.
+/// Takes one whole message, if one is there; of an overlong one the last frames only, some at each call until it is over.
 fn receive(socket: &zmq::Socket, frames: &mut Frames) -> Result<bool, SourceError> {
-    frames.count = 0;
-    loop {
+    if !std::mem::take(&mut frames.goes_on) {
+        frames.count = 0;
+    }
+    for _ in 0..FRAMES_AT_ONCE {
         let frame = &mut frames.messages[frames.count.min(FRAMES_MAX - 1)].0;
         match socket.recv(frame, zmq::DONTWAIT) {
             Ok(()) => frames.count += 1,
@@ -246,6 +253,8 @@ fn receive(socket: &zmq::Socket, frames: &mut Frames) -> Result<bool, SourceErro
             return Ok(true);
         }
     }
+    frames.goes_on = true;
+    Ok(false)
 }
 
 fn wait(socket: &zmq::Socket, timeout: Duration) -> Result<bool, SourceError> {
@@ -334,13 +343,18 @@ impl Frames {
     /// Room for a message.
     #[must_use]
     pub fn new() -> Self {
-        Self { messages: std::array::from_fn(|_| Frame(zmq::Message::new())), count: 0 }
+        Self { messages: std::array::from_fn(|_| Frame(zmq::Message::new())), count: 0, goes_on: false }
     }
 
     /// How many there are.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.count
+    }
+
+    /// Bytes of those that are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.messages.iter().take(self.count).map(|frame| frame.0.len()).sum()
     }
 
     /// Reads them as a publisher's message.

@@ -27,6 +27,8 @@ pub(super) struct Stream {
     taken_blocks: u64,
     /// How stores are to count, while taken blocks of unknown age keep copies from being counted.
     undated: Option<Copies>,
+    /// Blocks that were too many when that was told.
+    refusals_told: u64,
 }
 
 /// Whether the index may differ from what the workers hold.
@@ -64,6 +66,7 @@ impl Stream {
             mismatches_told: 0,
             taken_blocks: 0,
             undated: None,
+            refusals_told: 0,
         }
     }
 
@@ -227,6 +230,9 @@ impl Stream {
         if self.ingest.counters().filtered(Reason::BlockSizeMismatch) > self.mismatches_told {
             self.tell_block_sizes();
         }
+        if self.ingest.counters().filtered(Reason::TooManyBlocks) > self.refusals_told {
+            self.tell_refusals();
+        }
     }
 
     #[cold]
@@ -246,6 +252,16 @@ impl Stream {
                 worker.dp_rank,
             ));
         }
+    }
+
+    /// As often.
+    #[cold]
+    fn tell_refusals(&mut self) {
+        let blocks = self.ingest.counters().filtered(Reason::TooManyBlocks);
+        self.refusals_told = blocks * 2;
+        self.journal.warn(format_args!(
+            "it holds as many blocks as it may: {blocks} new ones not placed, and answers may name less than it has"
+        ));
     }
 
     fn restart(&mut self, sequence: u64) {

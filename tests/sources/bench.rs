@@ -93,7 +93,7 @@ impl Bench {
     }
 
     pub(crate) fn with(publisher: Publisher, mut options: SourceOptions) -> Self {
-        options.ingest = config();
+        options.ingest.block_size = BLOCK_SIZE;
         options.replay_timeout = REPLAY_TIMEOUT;
         let mut settings = Config::default();
         settings.shards = 1;

@@ -13,6 +13,8 @@ pub(crate) mod pack;
 #[cfg(feature = "zmq")]
 pub(crate) mod publisher;
 pub(crate) mod source;
+#[cfg(feature = "zmq")]
+pub(crate) mod zmtp;
 
 /// How much of something a test does; under Miri, which takes a hundred times as long, less.
 pub(crate) const fn sized(usual: usize, under_miri: usize) -> usize {

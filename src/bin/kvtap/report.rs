@@ -140,6 +140,7 @@ pub(crate) fn explain(reason: Reason) -> &'static str {
         Reason::SelfReferencing => "a store that repeats a hash or is its own parent",
         Reason::ExcessTokens => "more tokens than blocks: the engine skipped blocks in between",
         Reason::UnknownParent => "the parent was never placed, or is gone",
+        Reason::TooManyBlocks => "a new block of a source that holds as many as it may",
         Reason::ShortTokens => "too few tokens to fill the block",
         Reason::UnresolvedHash => "stored by hash alone, and the hash is not known",
         Reason::UnknownBlock => "removed, but not held at that tier",

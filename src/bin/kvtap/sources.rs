@@ -125,6 +125,13 @@ pub(crate) fn warn_of_losses(path: &Path, ingest: &Ingest, configured: u32) {
             path.display(),
         ));
     }
+    let blocks = ingest.counters().filtered(Reason::TooManyBlocks);
+    if blocks > 0 {
+        note(&format!(
+            "warning: {}: {blocks} blocks not placed: it held as many as one source may",
+            path.display(),
+        ));
+    }
     for (worker, seen, events) in ingest.mismatched_block_sizes() {
         let advice = if (1..=65_536).contains(&seen) {
             format!("; if {seen} is what the engine uses, run again with --block-size {seen}")

@@ -11,6 +11,7 @@ use toml::Spanned;
 use kvtap::server::PeerUrl;
 
 use super::args::{Spec, read_level};
+use super::limits::Limits;
 
 /// What a file says.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ pub(super) struct Settings {
     pub(super) listeners: Option<u8>,
     pub(super) log: Option<log::LevelFilter>,
     pub(super) peers: Vec<PeerUrl>,
+    pub(super) limits: Limits,
     pub(super) sources: Vec<Spec>,
 }
 
@@ -32,6 +34,8 @@ struct Document {
     log: Option<Level>,
     #[serde(default)]
     peers: Vec<Peer>,
+    #[serde(default)]
+    limits: Limits,
     #[serde(default, rename = "source")]
     sources: Vec<Spanned<Source>>,
 }
@@ -178,6 +182,7 @@ fn parse(text: &str) -> Result<Settings, (usize, String)> {
         listeners: document.listeners.map(|threads| threads.0),
         log: document.log.map(|level| level.0),
         peers: document.peers.into_iter().map(|peer| peer.0).collect(),
+        limits: document.limits,
         sources,
     })
 }
@@ -199,6 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn limits_that_are_not_given_are_those_of_the_library() {
+        let none = parse("").unwrap().limits.of_sources();
+        let library = kvtap::source::SourceLimits::default();
+        assert_eq!(format!("{none:?}"), format!("{library:?}"));
+        let text = "[limits]\nblocks = 1000\nranks = 8\nmessage_bytes = 2048\nqueued_messages = 10\nreplay_seconds = 2\n\
+                    shard_mib = 64\nconnections = 5\nquery_body_bytes = 65536\n";
+        let limits = parse(text).unwrap().limits;
+        let mut options = kvtap::server::ServiceOptions::default();
+        limits.limit(&mut options);
+        let sources = options.source_limits;
+        assert_eq!((sources.blocks, sources.ranks, sources.message_bytes), (1000, 8, 2048));
+        assert_eq!((sources.queued_messages, sources.replay_time.as_secs()), (10, 2));
+        assert_eq!(
+            (options.shard_bytes, options.connections, options.query_body_bytes),
+            (64 << 20, 5, 65_536)
+        );
+    }
+
+    #[test]
     fn a_mistake_is_told_with_its_line_and_key() {
         let source = "[[source]]\nendpoint = 'tcp://h:1'\n";
         for (text, line, part) in [
@@ -209,6 +233,17 @@ mod tests {
             ("shards = ".to_owned(), 1, ""),
             ("log = 'loud'".to_owned(), 1, "error, warn, info or debug"),
             ("\npeers = ['http://a:1', 'https://b:1']".to_owned(), 2, "https://b:1"),
+            ("[limits]\nblocks = 0".to_owned(), 2, "limits.blocks: must be 1 to 4294967295, not 0"),
+            ("[limits]\nblocks = 4294967296".to_owned(), 2, "limits.blocks: must be 1 to 4294967295"),
+            ("\n[limits]\n\nranks = 1025".to_owned(), 4, "limits.ranks: must be 1 to 1024, not 1025"),
+            ("[limits]\nmessage_bytes = 1023".to_owned(), 2, "limits.message_bytes: must be 1024 to"),
+            ("[limits]\nqueued_messages = -1".to_owned(), 2, "limits.queued_messages: must be 1 to"),
+            ("[limits]\nreplay_seconds = 0".to_owned(), 2, "limits.replay_seconds: must be 1 to 3600"),
+            ("[limits]\nshard_mib = 15".to_owned(), 2, "limits.shard_mib: must be 16 to 8192, not 15"),
+            ("[limits]\nconnections = 0".to_owned(), 2, "limits.connections: must be 1 to 100000"),
+            ("[limits]\nquery_body_bytes = 1".to_owned(), 2, "limits.query_body_bytes: must be 65536 to"),
+            ("[limits]\nconnections = 'many'".to_owned(), 2, "limits.connections"),
+            ("[limits]\ncolour = 1".to_owned(), 2, "colour"),
             (format!("{source}block_size = 0"), 3, "block_size must be 1 to 65536, not '0'"),
             (format!("{source}copies = 'two'"), 3, "count or set"),
             (format!("{source}worker = -1"), 3, "source[0].worker"),

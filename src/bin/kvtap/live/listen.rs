@@ -21,6 +21,7 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut options = ServiceOptions::default();
+    settings.limits.limit(&mut options);
     options.shards = settings.shards.into();
     options.peers.clone_from(&settings.peers);
     options.listeners = settings.listeners.map_or(options.listeners, usize::from);

@@ -8,6 +8,8 @@ mod serve;
 #[cfg(feature = "server")]
 mod file;
 #[cfg(feature = "server")]
+mod limits;
+#[cfg(feature = "server")]
 mod listen;
 mod record;
 mod doctor;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::CellAlignment;
 use indicatif::HumanCount;
+use kvtap::Engine;
 use kvtap::source::{Listeners, Report, Source, Status};
 
 use super::args::ServeArgs;
@@ -14,7 +15,6 @@ use super::settings::Settings;
 use crate::json::{self, Filtered, ServeSummary, SourceEntry, Totals};
 use crate::note;
 use crate::report::new_table;
-use crate::sources::start_engine;
 
 const STATUS_EVERY: Duration = Duration::from_secs(2);
 /// Sources a listener thread is given before there is another.
@@ -28,12 +28,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if let Some(address) = settings.listen {
         return super::listen::run(args, &settings, address, ending);
     }
-    let engine = start_engine(settings.shards.into())?;
+    let engine = Engine::new(settings.engine())?;
     let start = Instant::now();
     let mut options = Vec::new();
     for (position, spec) in (0..).zip(&settings.sources) {
         options.extend(spec.sources(position)?);
     }
+    options.iter_mut().for_each(|options| options.limit(&settings.source_limits()));
     let listeners = Listeners::start((options.len() / SOURCES_PER_THREAD + 1).min(64))?;
     let sources =
         options.into_iter().map(|options| listeners.add(&engine, options)).collect::<Result<Vec<_>, _>>()?;
