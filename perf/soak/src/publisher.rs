@@ -5,10 +5,10 @@ use std::io::{self, BufRead as _, Write as _};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kvtap::Worker;
 use kvtap::mock::{
     Batch, Encoding, Fate, Ledger, MockEngine, MockOptions, Publisher, PublisherOptions, Scenario,
 };
-use kvtap::Worker;
 use serde::{Deserialize, Serialize};
 
 use super::model::{Model, Sample};
@@ -156,11 +156,8 @@ impl Simulated {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let payload = self.encoding.encode(&Batch { timestamp, events: &events, dp_rank: 0 });
         self.told.batches += 1;
-        match fate {
-            Fate::Burnt => self.told.burnt += 1,
-            Fate::Dropped => self.told.dropped += 1,
-            Fate::Sent => {}
-        }
+        self.told.burnt += u64::from(fate == Fate::Burnt);
+        self.told.dropped += u64::from(fate == Fate::Dropped);
         if fate != Fate::Burnt {
             self.ledger.apply(&events);
             self.model.apply(&events);
