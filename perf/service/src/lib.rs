@@ -1,8 +1,13 @@
 //! Two indexers on loopback, kvtap's and the router's own, and publishers that both follow.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+pub mod corpus;
+pub mod publish;
+pub mod settle;
 
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use dynamo_kv_router::services::indexer::recovery::recover_from_peers;
 use dynamo_kv_router::services::indexer::server::{AppState, create_router};
 use kvtap::server::{Server, Service, ServiceOptions};
 use serde_json::Value;
@@ -18,9 +23,29 @@ pub fn start_kvtap() -> Server {
 
 /// Starts the peer's, with as many index threads as its own default. It runs as long as the process.
 pub fn start_dynamo() -> SocketAddr {
-    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    serve_dynamo(None)
+}
+
+/// Starts the peer's as another of its kind starts: it takes over what this server dumps, and answers from that.
+pub fn start_dynamo_from(other: SocketAddr) -> SocketAddr {
+    serve_dynamo(Some(format!("http://{other}")))
+}
+
+fn serve_dynamo(other: Option<String>) -> SocketAddr {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        // The peer's decoder recurses: with the usual 2 MiB the capture `broken` ends its process.
+        .thread_stack_size(64 << 20)
+        .enable_all()
+        .build()
+        .expect("threads");
     let address = runtime.block_on(async {
         let state = AppState::new(4).expect("an indexer");
+        if let Some(other) = other {
+            assert!(
+                recover_from_peers(&[other], &state.registry).await.expect("a client"),
+                "nothing was taken over"
+            );
+        }
         state.registry.signal_ready();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -31,42 +56,25 @@ pub fn start_dynamo() -> SocketAddr {
     address
 }
 
+static AGENT: LazyLock<ureq::Agent> =
+    LazyLock::new(|| ureq::Agent::config_builder().http_status_as_error(false).build().into());
+
+/// Asks. Gives the status and the answer.
+pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut response = AGENT.get(format!("http://{address}{path}")).call().expect("an answer");
+    (response.status().as_u16(), response.body_mut().read_to_string().expect("text"))
+}
+
+/// Sends anything, as this type of content. Gives the status and the answer.
+pub fn send(address: SocketAddr, path: &str, content: (&str, &str)) -> (u16, String) {
+    let (content_type, body) = content;
+    let request = AGENT.post(format!("http://{address}{path}")).header("content-type", content_type);
+    let mut response = request.send(body).expect("an answer");
+    (response.status().as_u16(), response.body_mut().read_to_string().expect("text"))
+}
+
 /// Sends JSON. Gives the status and the answer.
 pub fn post(address: SocketAddr, path: &str, body: &Value) -> (u16, Value) {
-    let config = ureq::Agent::config_builder().http_status_as_error(false);
-    let agent: ureq::Agent = config.build().into();
-    let mut response = agent.post(format!("http://{address}{path}")).send_json(body).expect("an answer");
+    let mut response = AGENT.post(format!("http://{address}{path}")).send_json(body).expect("an answer");
     (response.status().as_u16(), response.body_mut().read_json().expect("JSON"))
-}
-
-/// A publisher that sees its subscriptions.
-pub struct Publisher {
-    socket: zmq::Socket,
-    /// Where it publishes.
-    pub endpoint: String,
-}
-
-impl Publisher {
-    /// On a free port.
-    pub fn bind() -> Self {
-        let socket = zmq::Context::new().socket(zmq::XPUB).expect("a socket");
-        socket.set_linger(0).expect("an option");
-        socket.set_sndhwm(100_000).expect("an option");
-        socket.set_xpub_verbose(true).expect("an option");
-        socket.set_rcvtimeo(PATIENCE_MS).expect("an option");
-        socket.bind("tcp://127.0.0.1:*").expect("a port");
-        let endpoint = socket.get_last_endpoint().expect("bound").expect("text");
-        Self { socket, endpoint }
-    }
-
-    /// Waits for one more subscriber.
-    pub fn wait_for_subscriber(&self) {
-        while self.socket.recv_bytes(0).expect("a subscriber").first() != Some(&1) {}
-    }
-
-    /// Publishes one batch.
-    pub fn send(&self, sequence: u64, payload: &[u8]) {
-        let frames: [&[u8]; 3] = [b"kv-events", &sequence.to_be_bytes(), payload];
-        self.socket.send_multipart(frames, 0).expect("sent");
-    }
 }
