@@ -1,16 +1,18 @@
 //! Loading what peers hold, on a thread of its own: sources that may gain by it wait meanwhile, with their messages in their
 //! sockets, so that nothing is missed between the dump and what comes after it.
 
+#[expect(clippy::disallowed_types, reason = "control plane: held for a message")]
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::peers::{PeerUrl, fetch};
 use super::problem::ServiceError;
 use super::restore::{Restored, RestoredPartition};
-use super::service::{Registry, Service, Turn, begin};
+use super::service::{Registry, Service, begin};
 use super::unclaimed::Unclaimed;
 use crate::source::{Source, SourceState, State};
 
@@ -18,66 +20,87 @@ use crate::source::{Source, SourceState, State};
 /// in their sockets.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks the peers in turn until one tells what it holds.
+/// Loads that may wait for their turn.
+const LOADS_MAX: usize = 128;
+
+/// The way to the thread; it starts with the first load.
+#[derive(Debug, Default)]
+pub(super) struct Loader(
+    #[expect(clippy::disallowed_types, reason = "control plane: held for a message")]
+    Mutex<Option<Sender<Vec<PeerUrl>>>>,
+);
+
+/// Asks the peers in turn until one tells what it holds; after what was asked for before.
 pub(super) fn start(service: &Arc<Service>, peers: Vec<PeerUrl>) -> Result<(), ServiceError> {
-    let load = Load {
-        service: Arc::downgrade(service),
-        peers,
-        turn: Arc::clone(&service.turn),
-        alive: service.alive.clone(),
-        unclaimed_time: service.options.unclaimed_time,
+    let mut loader = service.loader.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let loads = match &*loader {
+        Some(loads) => loads,
+        None => {
+            let (loads, inbox) = bounded(LOADS_MAX);
+            let load = Load { service: Arc::downgrade(service), inbox };
+            let thread = std::thread::Builder::new().name("kvtap-load".to_owned());
+            thread.spawn(move || load.run()).map_err(ServiceError::internal)?;
+            loader.insert(loads)
+        }
     };
-    let thread = std::thread::Builder::new().name("kvtap-load".to_owned()).spawn(move || load.run());
-    thread.map(drop).map_err(ServiceError::internal)
+    let too_many = |_| ServiceError::not_ready("other peers are still being asked what they hold");
+    loads.try_send(peers).map_err(too_many)
 }
 
 /// The inside of the thread. It keeps nobody alive while it waits.
 struct Load {
     service: Weak<Service>,
-    peers: Vec<PeerUrl>,
-    turn: Turn,
     /// Disconnected when the service is gone.
-    alive: Receiver<()>,
-    unclaimed_time: Duration,
+    inbox: Receiver<Vec<PeerUrl>>,
 }
 
 impl Load {
     fn run(self) {
-        {
-            let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let Some(held) = self.service.upgrade().map(|service| service.begin_load()) else { return };
-            wait_for_connections(&held);
-            drop(held);
-            let restored = self.ask();
-            if let Some(service) = self.service.upgrade() {
-                service.end_load(restored);
+        loop {
+            let Some(expiry) = self.service.upgrade().map(|service| service.next_expiry()) else { return };
+            let peers = match expiry {
+                Some(expiry) => self.inbox.recv_deadline(expiry),
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match peers {
+                Ok(peers) => self.load(&peers),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(service) = self.service.upgrade() {
+                        service.drop_unclaimed(Instant::now());
+                    }
+                }
             }
-        }
-        if self.service.upgrade().is_some_and(|service| service.has_unclaimed())
-            && self.alive.recv_timeout(self.unclaimed_time).is_err_and(|error| error.is_timeout())
-            && let Some(service) = self.service.upgrade()
-        {
-            service.drop_unclaimed(Instant::now());
         }
     }
 
-    fn ask(&self) -> Option<Restored> {
-        for peer in &self.peers {
-            match fetch(peer) {
-                Ok(restored) => {
-                    log::info!("peer {peer} has told what it holds");
-                    if restored.left_out > 0 {
-                        let left_out = restored.left_out;
-                        log::warn!("{left_out} blocks are left out: the dump does not have what they follow");
-                    }
-                    return Some(restored);
-                }
-                Err(sentence) => log::warn!("peer {peer} is of no use: {}", one_line(&sentence)),
-            }
+    fn load(&self, peers: &[PeerUrl]) {
+        let Some(held) = self.service.upgrade().map(|service| service.begin_load()) else { return };
+        wait_for_connections(&held);
+        drop(held);
+        let restored = ask(peers);
+        if let Some(service) = self.service.upgrade() {
+            service.end_load(restored);
         }
-        log::warn!("no peer has told what it holds; what is not heard from the engines is not known");
-        None
     }
+}
+
+fn ask(peers: &[PeerUrl]) -> Option<Restored> {
+    for peer in peers {
+        match fetch(peer) {
+            Ok(restored) => {
+                log::info!("peer {peer} has told what it holds");
+                if restored.left_out > 0 {
+                    let left_out = restored.left_out;
+                    log::warn!("{left_out} blocks are left out: the dump does not have what they follow");
+                }
+                return Some(restored);
+            }
+            Err(sentence) => log::warn!("peer {peer} is of no use: {}", one_line(&sentence)),
+        }
+    }
+    log::warn!("no peer has told what it holds; what is not heard from the engines is not known");
+    None
 }
 
 impl Service {
@@ -143,8 +166,8 @@ impl Service {
         }
     }
 
-    fn has_unclaimed(&self) -> bool {
-        !self.registry().unclaimed.is_empty()
+    fn next_expiry(&self) -> Option<Instant> {
+        self.registry().unclaimed.next_expiry()
     }
 
     fn drop_unclaimed(&self, now: Instant) {

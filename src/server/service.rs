@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
+use super::load::Loader;
 use super::metrics::Latencies;
 use super::partition::{Partition, PartitionId};
 use super::peers::{PeerUrl, Peers};
@@ -100,11 +99,7 @@ pub struct Service {
     registry: Mutex<Registry>,
     listeners: Listeners,
     pub(super) peers: Peers,
-    /// Held by the thread that loads from a peer.
-    pub(super) turn: Turn,
-    /// Disconnected when the service is gone.
-    pub(super) alive: Receiver<()>,
-    _alive: Sender<()>,
+    pub(super) loader: Loader,
     pub(super) latencies: Latencies,
     start: Instant,
     was_ready: AtomicBool,
@@ -112,9 +107,6 @@ pub struct Service {
     /// What peers hold has been loaded, or given up.
     pub(super) has_loaded: AtomicBool,
 }
-
-#[expect(clippy::disallowed_types, reason = "see the import")]
-pub(super) type Turn = Arc<Mutex<()>>;
 
 /// Who is followed, and who a peer has told of.
 #[derive(Debug, Default)]
@@ -196,15 +188,12 @@ impl Service {
         #[expect(clippy::disallowed_types, reason = "see the import")]
         let (partitions, registry) =
             (RwLock::default(), Mutex::new(Registry { is_loading, ..Registry::default() }));
-        let (alive_here, alive) = bounded(0);
         Ok(Self {
             partitions,
             registry,
             listeners,
             peers: Peers::new(options.peers.clone()),
-            turn: Turn::default(),
-            alive,
-            _alive: alive_here,
+            loader: Loader::default(),
             options,
             latencies: Latencies::new(),
             start: Instant::now(),

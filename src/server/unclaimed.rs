@@ -61,8 +61,8 @@ impl Pool {
         self.0.values()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.0.values().map(|unclaimed| unclaimed.until).min()
     }
 
     /// Takes the place of what was told of the same source before.
