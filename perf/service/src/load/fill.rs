@@ -159,6 +159,7 @@ impl Fill {
     }
 
     /// From now on every worker stores so many blocks a second, and removes as many.
+    #[expect(clippy::disallowed_methods, reason = "a rate is kept by the clock")]
     pub(super) fn start_churn(&mut self, blocks_per_second: u64) -> Churn {
         let mut sources = self.sources.take().expect("here");
         let stop = Arc::new(AtomicBool::new(false));
