@@ -28,6 +28,7 @@ const LOAD_TOPIC: &[u8] = b"load";
 pub(super) struct LiveSource {
     options: SourceOptions,
     subscriber: Subscriber,
+    /// Dropped after the subscriber.
     monitor: Monitor,
     stream: Stream,
     board: Arc<Board>,
