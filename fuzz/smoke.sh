@@ -24,3 +24,5 @@ smoke capture 5000
 smoke simd 20000
 smoke payload 2000
 smoke index 1000
+smoke sequence 20000
+smoke http 2000

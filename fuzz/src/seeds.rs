@@ -42,8 +42,18 @@ pub fn all() -> BTreeMap<(&'static str, String), Vec<u8>> {
     seeds.insert(("capture", "empty".to_owned()), b"KVCAP\0\x01\n".to_vec());
     let mut choices = support::pack::Choices::new(5);
     for seed in 0..16 {
-        // Any bytes are a history.
+        // Any bytes are a history, and so are they for the numbers of a source, and for requests.
         seeds.insert(("index", format!("random-{seed:02}")), choices.bytes(3 + (256 << (seed % 4))));
+        seeds.insert(("sequence", format!("random-{seed:02}")), choices.bytes(1 + (64 << (seed % 4))));
+        seeds.insert(("http", format!("random-{seed:02}")), choices.bytes(32 << (seed % 4)));
+    }
+    for route in 0..12 {
+        // As the route takes it; then with a field less, and with bytes that are none of JSON.
+        for (name, changes) in [("plain", &[][..]), ("less", &[2, 220, 0]), ("damaged", &[128, 246, 0])] {
+            let changed = u8::try_from(changes.len() / 3).expect("few");
+            let head = [route, 0, 0, 200, 0, 0, 18, 1, changed, 0];
+            seeds.insert(("http", format!("route-{route:02}-{name}")), [&head, changes].concat());
+        }
     }
     seeds
 }

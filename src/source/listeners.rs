@@ -102,6 +102,8 @@ impl Listeners {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Before it connects, so that no change is missed.
         let monitor = remote.hub.monitor(&subscriber, number)?;
+        // Of these two, the later is dropped first.
+        let subscriber = subscriber;
         subscriber.connect(&options.endpoint)?;
         let worker = Worker { worker_id: options.ingest.worker_id, dp_rank: options.ingest.dp_rank };
         let board = Arc::new(Board::new(Status::new(options.endpoint.clone(), worker)));

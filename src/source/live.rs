@@ -30,6 +30,7 @@ const TOPIC_BYTES_TOLD: usize = 64;
 pub(super) struct LiveSource {
     options: SourceOptions,
     subscriber: Subscriber,
+    /// Dropped after the subscriber.
     monitor: Monitor,
     stream: Stream,
     board: Arc<Board>,

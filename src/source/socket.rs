@@ -3,7 +3,7 @@
 //! Received messages are looked at where libzmq put them; the same message objects are filled again and again.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::options::{Problem, SourceError, SourceOptions, binds, check_endpoint};
 use crate::{FrameError, Message, ReplayReply};
@@ -29,6 +29,9 @@ const WAKE_ENDPOINT: &str = "inproc://wake";
 const HANDSHAKE_SUCCEEDED: u16 = 0x1000;
 const DISCONNECTED: u16 = 0x0200;
 const CONNECT_RETRIED: u16 = 0x0004;
+const MONITOR_STOPPED: u16 = 0x0400;
+/// What libzmq may take to end a socket on its own threads; normally less than a millisecond.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// Sockets that can be polled together, and their I/O thread.
 pub(super) struct Hub(zmq::Context);
@@ -53,7 +56,7 @@ pub struct Requester {
     socket: zmq::Socket,
 }
 
-/// Tells when a subscriber's connection comes and goes.
+/// Tells when a subscriber's connection comes and goes. To be dropped after the subscriber.
 pub(super) struct Monitor(zmq::Socket);
 
 /// What happens to a connection.
@@ -100,7 +103,7 @@ impl Hub {
     /// Watches a subscriber that is not yet connected.
     pub(super) fn monitor(&self, subscriber: &Subscriber, number: u64) -> Result<Monitor, SourceError> {
         let name = format!("inproc://monitor-{number}");
-        let events = HANDSHAKE_SUCCEEDED | DISCONNECTED | CONNECT_RETRIED;
+        let events = HANDSHAKE_SUCCEEDED | DISCONNECTED | CONNECT_RETRIED | MONITOR_STOPPED;
         let open = || {
             subscriber.socket.monitor(&name, i32::from(events))?;
             let socket = self.0.socket(zmq::PAIR)?;
@@ -275,9 +278,7 @@ impl Monitor {
     pub(super) fn next(&self) -> Option<Change> {
         let mut frames = Frames::new();
         while receive(&self.0, &mut frames).ok()? {
-            // Event number and value, then the address.
-            let event = frames.messages[0].0.first_chunk().map(|&bytes| u16::from_ne_bytes(bytes));
-            match event {
+            match event(&frames) {
                 Some(HANDSHAKE_SUCCEEDED) => return Some(Change::Connected),
                 Some(DISCONNECTED) => return Some(Change::Lost),
                 Some(CONNECT_RETRIED) => return Some(Change::Retrying),
@@ -285,6 +286,26 @@ impl Monitor {
             }
         }
         None
+    }
+}
+
+/// Event number and value, then the address.
+fn event(frames: &Frames) -> Option<u16> {
+    frames.messages[0].0.first_chunk().map(|&bytes| u16::from_ne_bytes(bytes))
+}
+
+impl Drop for Monitor {
+    /// A subscriber ends on libzmq's threads, some time after it was dropped, and is told of until then. With nobody there to be
+    /// told, libzmq's thread would wait for ever, and every other source of the context with it.
+    fn drop(&mut self) {
+        let (end, mut frames) = (Instant::now() + END_MAX, Frames::new());
+        while let Ok(is_told) = receive(&self.0, &mut frames) {
+            let left = end.saturating_duration_since(Instant::now());
+            let is_over = is_told && event(&frames) == Some(MONITOR_STOPPED);
+            if is_over || left.is_zero() || (!is_told && wait(&self.0, left).is_err()) {
+                return;
+            }
+        }
     }
 }
 

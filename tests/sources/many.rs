@@ -60,6 +60,22 @@ fn matches(engine: &Engine, sequence: u64) -> Vec<Match> {
     matches
 }
 
+/// Whoever watches a connection must not go before it: libzmq's thread would wait for it, and nobody would hear anything more.
+#[test]
+fn sources_that_nobody_answers_go_without_a_trace() {
+    let bench = Bench::new(TCP, TCP);
+    let nowhere = ipc();
+    // With what watches them, more sockets than one thread may have.
+    for worker_id in 100..600 {
+        let options = SourceOptions::new(nowhere.clone(), worker_id);
+        let source = bench.listeners.add(&bench.engine, options).unwrap();
+        assert!(source.stop().is_some());
+    }
+    bench.send(0..3);
+    bench.until_cursor(2);
+    assert_eq!(bench.report().digest, model_of(0..3));
+}
+
 #[test]
 fn a_stopped_source_takes_its_blocks_with_it() {
     let bench = Bench::new(TCP, TCP);

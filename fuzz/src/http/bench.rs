@@ -225,7 +225,8 @@ impl Bench {
         }
         let twin = self.twins.get_mut(group).expect("known");
         if by_tokens {
-            (prompt.token_ids, prompt.block_size) = (&tokens, twin.block_size);
+            prompt.token_ids = &tokens;
+            prompt.block_size = twin.block_size;
             prompt.local_hashes(&mut hashes);
         }
         Ok(twin.answer(&hashes))
