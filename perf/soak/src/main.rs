@@ -78,6 +78,8 @@ struct Seen {
     differences: Vec<String>,
     /// Bytes of memory: at the end of the first minute, the most, the last.
     rss: [u64; 3],
+    /// At the end of each minute.
+    minutes: Vec<u64>,
     /// Of sources that are gone.
     gone: Sums,
 }
@@ -122,10 +124,10 @@ fn main() -> ExitCode {
             let turn = usize::try_from(seen.checks / CHECKS_PER_SOURCE).unwrap_or(0) % peers.len();
             peers[turn].replace_source(&listeners, &engine, &mut seen);
         }
-        seen.sample_memory(start.elapsed() <= first);
+        seen.sample_memory(start.elapsed() <= first, start.elapsed().as_secs() / 60);
     }
     let queries = askers.stop(&mut seen);
-    seen.tell(options, &peers, start.elapsed(), (queries, engine.refused_blocks()));
+    seen.tell(options, &peers, start.elapsed(), (queries, &engine));
     let allowed = seen.rss[0] + seen.rss[0] * options.growth / 100 + GROWTH_BYTES;
     for difference in &seen.differences {
         eprintln!("difference: {difference}");
@@ -188,11 +190,12 @@ impl Peer {
         if !is_there {
             let status = &report.status;
             seen.differences.push(format!(
-                "engine {} is at {wanted}, its source at {:?}, {}, degraded: {}, last error: {:?}",
+                "engine {} is at {wanted}, its source at {:?}, {}, degraded: {}, {:?}, last error: {:?}",
                 self.number,
                 status.cursor,
                 status.state.label(),
                 status.degraded,
+                status.sequence,
                 status.last_error,
             ));
             return;
@@ -350,7 +353,7 @@ impl Sums {
 }
 
 impl Seen {
-    fn sample_memory(&mut self, is_first_minute: bool) {
+    fn sample_memory(&mut self, is_first_minute: bool, minute: u64) {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -358,14 +361,21 @@ impl Seen {
         if is_first_minute {
             self.rss[0] = bytes;
         }
+        if minute > self.minutes.len() as u64 {
+            self.minutes.push(bytes);
+        }
         self.rss[1] = self.rss[1].max(bytes);
         self.rss[2] = bytes;
     }
 
-    fn tell(&self, options: &Options, peers: &[Peer], elapsed: Duration, (queries, refused): (u64, u64)) {
+    fn tell(&self, options: &Options, peers: &[Peer], elapsed: Duration, (queries, engine): (u64, &Engine)) {
+        let (refused, index_bytes) = (engine.refused_blocks(), engine.index_bytes());
         let mut sums = self.gone;
-        let reports = peers.iter().filter_map(|peer| peer.source.as_ref()?.report());
-        reports.for_each(|report| sums.add(&report));
+        let mut bytes = [index_bytes as u64, 0];
+        for report in peers.iter().filter_map(|peer| peer.source.as_ref()?.report()) {
+            sums.add(&report);
+            bytes[1] += report.bytes as u64;
+        }
         let of = |count: fn(&Answer) -> u64| peers.iter().map(|peer| count(&peer.last)).sum::<u64>();
         let rows = [
             ("minutes", format!("{:.1}", elapsed.as_secs_f64() / 60.0)),
@@ -387,6 +397,13 @@ impl Seen {
             ("memory after the first minute, MiB", format!("{:.1}", mebibytes(self.rss[0]))),
             ("memory at most, MiB", format!("{:.1}", mebibytes(self.rss[1]))),
             ("**memory at the end, MiB**", format!("**{:.1}**", mebibytes(self.rss[2]))),
+            ("memory after each minute, MiB", {
+                let minutes = self.minutes.iter().map(|&bytes| format!("{:.0}", mebibytes(bytes)));
+                minutes.collect::<Vec<_>>().join(" ")
+            }),
+            ("of the end, index / sources' maps, MiB", {
+                format!("{:.1} / {:.1}", mebibytes(bytes[0]), mebibytes(bytes[1]))
+            }),
         ];
         println!("{}", machine::line(&["kvtap", "zmq"]));
         println!("| what | |\n| --- | ---: |");

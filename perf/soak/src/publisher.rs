@@ -140,7 +140,8 @@ impl Simulated {
                 self.restart();
             }
             let fate = match self.draw(200) {
-                0 => Fate::Burnt,
+                // A burnt number 0 looks like a lost one: there is no batch before it that would tell.
+                0 if self.publisher.next_sequence() > 0 => Fate::Burnt,
                 1..8 => Fate::Dropped,
                 _ => Fate::Sent,
             };
