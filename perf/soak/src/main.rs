@@ -23,7 +23,9 @@ use model::Sample;
 use publisher::{Answer, BLOCK_SIZE, Command};
 
 /// How long the stack may take to be where the engines are.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long an engine may take to answer, and a gap to be filled: on a busy machine that is not what is tested.
+const REPLAY_PATIENCE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(120)];
 const QUERY_THREADS: usize = 2;
 /// Between two queries of a thread, which is to disturb writers and not to use up a core.
 const QUERY_PAUSE: Duration = Duration::from_micros(500);
@@ -157,6 +159,7 @@ impl Peer {
     fn follow(&mut self, listeners: &Listeners, engine: &Engine) {
         let mut options = SourceOptions::new(self.endpoints[0].clone(), self.number);
         options.replay = Some(self.endpoints[1].clone());
+        [options.replay_timeout, options.replay_time_max] = REPLAY_PATIENCE;
         options.ingest.block_size = BLOCK_SIZE;
         self.source = Some(listeners.add(engine, options).expect("a good source"));
     }
