@@ -178,14 +178,15 @@ fn requests_are_logged_at_debug_level_alone() {
         let mut process = start(&["--listen", "127.0.0.1:0", "--json"], environment);
         let url = address(&mut process);
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let body = serde_json::json!({"token_ids": [1], "model_name": "m\nfake"});
-        assert_eq!(agent.post(format!("{url}/query")).send_json(&body).unwrap().status().as_u16(), 404);
+        let body = serde_json::json!({"token_ids": [1], "model_name": "m\nfake"}).to_string();
+        let query = agent.post(format!("{url}/query")).content_type("application/json");
+        assert_eq!(query.send(&body).unwrap().status().as_u16(), 404);
         assert_eq!(agent.get(format!("{url}/workers")).call().unwrap().status().as_u16(), 200);
         let mut stderr = process.stderr.take().unwrap();
         assert_eq!(end(process).0, Some(0));
         let mut lines = String::new();
         stderr.read_to_string(&mut lines).unwrap();
-        (lines, body.to_string().len())
+        (lines, body.len())
     };
     let (lines, bytes) = logged(&[("KVTAP_LOG", "debug")]);
     let query = format!("POST /query model=m\\nfake status=404 bytes={bytes} us=");

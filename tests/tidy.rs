@@ -58,7 +58,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // As an embedder: the public interface.
     ("source", &["wire"]),
     // As an embedder too.
-    ("server", &["source"]),
+    ("server", &["source", "wire"]),
     ("mock", &["ids", "hash"]),
 ];
 

@@ -21,6 +21,7 @@ const REASONS = {
   no_hashes: ["a store without hashes"],
   self_referencing: ["a store that repeats a hash or is its own parent"],
   excess_tokens: ["more tokens than hashes: blocks were skipped", "usual"],
+  too_many_blocks: ["the source holds as many blocks as it may"],
   unknown_parent: ["the parent was never placed, or is gone", "usual"],
   short_tokens: ["too few tokens for the block", "usual"],
   unresolved_hash: ["stored by hash alone, and not known", "usual"],
