@@ -232,6 +232,15 @@ const BOUNDS: &[(&str, &str, &str)] = &[
         "src/server/body.rs",
         "const ARRIVAL_MAX: Duration = Duration::from_secs(30);",
     ),
+    ("| peers | | 64 |", "src/server/peers.rs", "const PEERS_MAX: usize = 64;"),
+    ("it may take | | 536,870,912, 60 |", "src/server/peers.rs", "const DUMP_BYTES_MAX: u64 = 1 << 29;"),
+    (
+        "it may take | | 536,870,912, 60 |",
+        "src/server/peers.rs",
+        "const FETCH_TIME: Duration = Duration::from_secs(60);",
+    ),
+    ("sources of a dump | | 64, 4,096 |", "src/server/restore.rs", "const PARTITIONS_MAX: usize = 64;"),
+    ("sources of a dump | | 64, 4,096 |", "src/server/restore.rs", "const SOURCES_MAX: usize = 4096;"),
 ];
 
 #[test]
