@@ -15,8 +15,9 @@ pub(super) struct Settings {
     pub(super) listeners: Option<u8>,
     #[cfg(feature = "server")]
     pub(super) peers: Vec<kvtap::server::PeerUrl>,
-    pub(super) log: LevelFilter,
+    #[cfg(feature = "server")]
     pub(super) limits: super::limits::Limits,
+    pub(super) log: LevelFilter,
     pub(super) shards: u8,
     /// Those of one place: flags or the environment replace the file's.
     pub(super) sources: Vec<Spec>,
