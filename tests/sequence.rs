@@ -67,7 +67,7 @@ fn a_late_joiner_asks_from_0() {
 #[test]
 fn what_a_replay_cannot_return_is_lost() {
     // (replay after 0..=2 was applied and 7 was seen; applied; lost; never sent)
-    let cases: [(&[u64], &[u64], u64, u64); 11] = [
+    let cases: [(&[u64], &[u64], u64, u64); 12] = [
         (&[2, 3, 4, 5, 6, 7], &[3, 4, 5, 6], 0, 0),
         (&[2, 3, 4, 5, 6], &[3, 4, 5, 6], 0, 0),
         // It ends early, or at once.
@@ -83,6 +83,7 @@ fn what_a_replay_cannot_return_is_lost() {
         // Twice, and out of order: then what lacks may have gone astray.
         (&[2, 3, 3, 4, 4, 5, 6], &[3, 4, 5, 6], 0, 0),
         (&[2, 5, 3, 4, 6], &[5, 6], 2, 0),
+        (&[2, 5, 3, 7], &[5], 3, 0),
     ];
     for (replies, applied, lost, skipped) in cases {
         let mut sequence = after(2);
