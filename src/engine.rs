@@ -7,6 +7,7 @@ use ahash::RandomState;
 use crate::channel::{self, Outlet};
 use crate::config::{Config, ConfigError, Problem, SourceConfig, check, decoder};
 use crate::epoch::Pins;
+use crate::hash::PageKey;
 use crate::ingest::{Ingest, Ranks};
 use crate::query::Reader;
 use crate::shard::{self, Common, Shared};
@@ -47,9 +48,9 @@ impl Engine {
         check(&config)?;
         let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
         let (pins, slots) = (Arc::new(Pins::new()), Arc::new(Slots::new(config.shards)));
-        let page_seed = hasher.hash_one(2_u64);
+        let page_key = PageKey::new(hasher.hash_one(2_u64));
         let shard_bytes = usize::try_from(config.shard_bytes).unwrap_or(usize::MAX);
-        let common = Common { pins, slots, hasher, page_seed, shard_bytes };
+        let common = Common { pins, slots, hasher, page_key, shard_bytes };
         let mut engine = Self { outlets: Vec::new(), shards: Vec::new(), common };
         for number in 0..config.shards {
             let (outlet, inlet) = channel::channel();

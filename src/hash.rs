@@ -79,11 +79,21 @@ pub(crate) fn chain_check(parent: Option<u64>, local: LocalHash) -> u64 {
     prefix_hash(parent.map(PrefixHash), local).0
 }
 
-/// Digest of the blocks of one page of the index: equal digests are equal blocks, up to 64-bit collisions. The seed is the
-/// index's own: a publisher who could aim at another's page would hide what that one holds.
-#[inline]
-pub(crate) fn page_digest(blocks: &[LocalHash], seed: u64) -> u64 {
-    xxh3_64_with_seed(bytemuck::cast_slice(blocks), seed)
+/// Makes digests of the blocks of one page of the index: equal digests are equal blocks, up to 64-bit collisions. It is the
+/// index's own: a publisher who could aim at another's page would hide what that one holds. A seed that is no constant would
+/// have to be mixed in again for every page; a secret is not.
+#[derive(Clone, Debug)]
+pub(crate) struct PageKey([u8; 192]);
+
+impl PageKey {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(const_custom_default_secret(seed))
+    }
+
+    #[inline]
+    pub(crate) fn digest(&self, blocks: &[LocalHash]) -> u64 {
+        xxh3_64_with_secret(bytemuck::cast_slice(blocks), &self.0)
+    }
 }
 
 /// A multimodal identifier as u64: the first 16 of 64 hex digits, or a hash of anything else.

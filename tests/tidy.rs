@@ -54,7 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "held",
         ],
     ),
-    ("engine", &["channel", "shard", "slots", "epoch", "query", "config", "ingest"]),
+    ("engine", &["hash", "channel", "shard", "slots", "epoch", "query", "config", "ingest"]),
     // As an embedder: the public interface.
     ("source", &["wire"]),
     // As an embedder too.

@@ -110,8 +110,8 @@ impl Reader {
         let shard = &self.shards[shard_of(first, self.shards.len())];
         let guard = self.common.pins.pin(&self.pin);
         let (hasher, slots) = (&self.common.hasher, &*self.common.slots);
-        let (view, page_seed) = (shard.view(&guard), self.common.page_seed);
-        self.walk.run(shard, Question { view, hasher, page_seed, slots, blocks: local_hashes, wanted });
+        let (view, page_key) = (shard.view(&guard), &self.common.page_key);
+        self.walk.run(shard, Question { view, hasher, page_key, slots, blocks: local_hashes, wanted });
         // Before the guard is dropped: no slot comes to stand for another worker while it is looked at.
         self.walk.found(slots, each);
     }

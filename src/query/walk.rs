@@ -19,6 +19,7 @@ use std::sync::atomic::fence;
 use ahash::RandomState;
 
 use super::{Match, Wanted};
+use crate::hash::PageKey;
 use crate::ids::LocalHash;
 use crate::placement::Slot;
 use crate::shard::memory::{Line, View};
@@ -138,7 +139,7 @@ impl Walk {
             run.prefetch(spine, rest.len().min(state.length as usize));
             let ends = [run.last_branch(), state.length];
             at.likely_children(ends, rest).for_each(|key| key.prefetch(children));
-            let pages = run.matched_pages(spine, state.length, rest, at.page_seed);
+            let pages = run.matched_pages(spine, state.length, rest, at.page_key);
             at.likely_children(ends, rest).for_each(|key| key.prefetch_child(run, children));
             let matched = run.matched_rest(spine, state.length, rest, pages);
             // What was compared was there before the holders are looked at.
@@ -282,7 +283,7 @@ impl Depth {
 pub(super) struct Question<'q> {
     pub(super) view: View<'q>,
     pub(super) hasher: &'q RandomState,
-    pub(super) page_seed: u64,
+    pub(super) page_key: &'q PageKey,
     pub(super) slots: &'q Slots,
     pub(super) blocks: &'q [LocalHash],
     pub(super) wanted: Wanted<'q>,

@@ -16,6 +16,7 @@ use ahash::RandomState;
 
 use crate::channel::{Inlet, Message};
 use crate::epoch::{Guard, Pins};
+use crate::hash::PageKey;
 use crate::slots::Slots;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use children::Key;
@@ -99,7 +100,7 @@ pub(crate) struct Common {
     pub(crate) slots: Arc<Slots>,
     pub(crate) hasher: RandomState,
     /// Of the digests of pages.
-    pub(crate) page_seed: u64,
+    pub(crate) page_key: PageKey,
     /// What a shard's memory may grow to.
     pub(crate) shard_bytes: usize,
 }

@@ -18,7 +18,7 @@
 use super::LINE_WORDS;
 use super::memory::{Line, View};
 use super::version::{self, State};
-use crate::hash::page_digest;
+use crate::hash::PageKey;
 use crate::ids::LocalHash;
 use crate::placement::{Lane, Slot};
 use crate::prefetch::prefetch;
@@ -254,13 +254,13 @@ impl<'m> Run<'m> {
         spine: Spine<'_>,
         length: u32,
         blocks: &[LocalHash],
-        page_seed: u64,
+        page_key: &PageKey,
     ) -> usize {
         let blocks = &blocks[..blocks.len().min(length as usize)];
         let pages = blocks.chunks_exact(PAGE_BLOCKS).zip(spine.digests);
         // Relaxed: the fence of the query orders it.
         let is_equal = |(page, digest): &(&[LocalHash], &AtomicU64)| {
-            page_digest(page, page_seed) == digest.load(Ordering::Relaxed)
+            page_key.digest(page) == digest.load(Ordering::Relaxed)
         };
         pages.take_while(is_equal).count()
     }

@@ -14,7 +14,7 @@ use super::run::{
     PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
 use super::version;
-use crate::hash::page_digest;
+use crate::hash::PageKey;
 use crate::ids::LocalHash;
 use crate::sync::Ordering;
 
@@ -36,7 +36,7 @@ impl Position {
 pub(super) struct Runs {
     pub(super) arena: Arena,
     hasher: RandomState,
-    page_seed: u64,
+    page_key: PageKey,
 }
 
 /// Pages whose lines and digests lie in the header.
@@ -53,7 +53,7 @@ impl Runs {
         let mut arena = Arena::new(Arc::clone(&common.pins), common.shard_bytes);
         let root = arena.take(HEADER_WORDS);
         debug_assert_eq!(root, Some(ROOT), "the first line of all, and all 0");
-        Self { arena, hasher: common.hasher.clone(), page_seed: common.page_seed }
+        Self { arena, hasher: common.hasher.clone(), page_key: common.page_key.clone() }
     }
 
     #[inline]
@@ -137,7 +137,7 @@ impl Runs {
             for (block, word) in blocks.iter_mut().zip(&words[1..]) {
                 *block = LocalHash(word.load(Ordering::Relaxed));
             }
-            spine.digests.get(number)?.store(page_digest(&blocks, self.page_seed), Ordering::Release);
+            spine.digests.get(number)?.store(self.page_key.digest(&blocks), Ordering::Release);
         }
         version::set_length(run.state_word(), length + 1);
         Some(Location::new(page, within as u32))
