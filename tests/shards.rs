@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kvtap::{Config, Engine, Ingest, Match, Prompt, Reader, SourceConfig};
+use kvtap::{Config, Engine, Ingest, LocalHash, Match, Prompt, Reader, SourceConfig, Wanted};
 use support::pack::Choices;
 use support::sized;
 use support::source::{Event, clear, payload, remove, store};
@@ -37,6 +37,13 @@ fn holders(reader: &mut Reader, tokens: std::ops::RangeInclusive<u32>) -> Vec<(u
     let mut holders: Vec<_> = matches.iter().map(plain).collect();
     holders.sort_unstable();
     holders
+}
+
+/// What the block of four tokens from 1 on is asked by.
+fn first_block() -> Vec<LocalHash> {
+    let mut hashes = Vec::new();
+    Prompt::new(&[1, 2, 3, 4], 4).local_hashes(&mut hashes);
+    hashes
 }
 
 /// A chain that lies on every shard.
@@ -358,6 +365,38 @@ fn a_storm_of_clears_refuses_nobody() {
     assert_eq!((placed(&stormy), placed(&other)), ((9, 60_000), (9, 60_000)));
 }
 
+/// While somebody reads an answer, no slot becomes free; then a new rank has to wait if there is none left.
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of clears")]
+fn a_new_rank_waits_for_slots_that_are_being_swept() {
+    const SLOTS: usize = 8192;
+    let engine = engine(1);
+    let (mut holder, mut stormy, late) =
+        (ingest(&engine, 1, 0), ingest(&engine, 2, 0), ingest(&engine, 3, 0));
+    apply(&mut holder, [store(&[1], None, 1..=4)]);
+    holder.flush();
+    let mut late = std::thread::scope(|scope| {
+        let (mut late, mut joined) = (Some(late), None);
+        engine.reader().for_each_match(&first_block(), Wanted::default(), |_| {
+            // One slot is the holder's, and one this source's own.
+            apply(&mut stormy, (2..SLOTS).map(|_| clear()));
+            let (done, is_done) = std::sync::mpsc::channel();
+            let mut late = late.take().expect("one match");
+            joined = Some(scope.spawn(move || {
+                apply(&mut late, [store(&[1], None, 1..=4)]);
+                // Nobody may be there any more.
+                let _ = done.send(());
+                late
+            }));
+            assert!(is_done.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
+        });
+        joined.expect("a match").join().expect("no panic")
+    });
+    late.flush();
+    assert_eq!(holders(&mut engine.reader(), 1..=4), [(1, 0, 1), (3, 0, 1)]);
+    assert!(late.counters().back_pressure > 0);
+}
+
 /// Depths, and copies of one block, beyond what 16 bits count.
 #[test]
 #[cfg_attr(miri, ignore = "needs a hundred thousand blocks")]
@@ -432,6 +471,33 @@ fn readers_outlive_the_engine_and_its_sources() {
     assert_eq!(holders(&mut reader, 1..=16), [(0, 0, 4)]);
     drop(source);
     assert_eq!(holders(&mut reader, 1..=16), []);
+}
+
+/// As below, at the one moment at which it could happen.
+#[test]
+fn a_slot_stands_for_nobody_else_until_the_answer_is_read() {
+    let engine = engine(1);
+    let mut sources = [1, 2].map(|worker_id| {
+        let mut source = ingest(&engine, worker_id, 0);
+        apply(&mut source, [store(&[1], None, 1..=4)]);
+        source.flush();
+        (worker_id, source)
+    });
+    let (mut named, mut newcomer) = (Vec::new(), ingest(&engine, 3, 0));
+    engine.reader().for_each_match(&first_block(), Wanted::default(), |found| {
+        named.push(found.worker.worker_id);
+        // Whoever comes next in the answer goes, and is swept; then somebody else comes.
+        for (worker_id, source) in &mut sources {
+            if *worker_id == found.worker.worker_id {
+                source.flush();
+            } else {
+                *source = ingest(&engine, 4, 0);
+            }
+        }
+        sources.iter_mut().for_each(|(_, source)| source.flush());
+        apply(&mut newcomer, [store(&[1], None, 5..=8)]);
+    });
+    assert!(named == [1] || named == [2], "{named:?}");
 }
 
 #[test]

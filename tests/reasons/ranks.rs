@@ -81,6 +81,28 @@ fn group_0_alone_is_main_without_being_learned() {
 }
 
 #[test]
+fn a_restart_forgets_all_of_every_rank() {
+    let mut source = Source::new();
+    for rank in 0..2 {
+        source.apply_rank(rank, [group(store(&[1], None, 1..=4), 1, "full_attention")]);
+    }
+    source.ingest.restart();
+    assert_eq!((source.matches(1..=4), source.ingest.entries()), (vec![], 0));
+    for rank in 0..2 {
+        let mismatch = Verdict::Filter(Reason::BlockSizeMismatch);
+        assert_eq!(verdict(&mut source, rank, tail()), mismatch, "no full block was seen");
+        let of_group = store(&[2], None, 5..=8).set("group_idx", 1);
+        assert_eq!(verdict(&mut source, rank, of_group), Verdict::Filter(Reason::UnlearnedGroupIdx));
+        assert_eq!(
+            verdict(&mut source, rank, store(&[3], Some(1), 5..=8)),
+            Verdict::Filter(Reason::UnknownParent)
+        );
+        assert_eq!(verdict(&mut source, rank, store(&[1], None, 1..=4)), Verdict::Place);
+    }
+    assert_eq!(source.matches(1..=4), [(0, 0, HELD), (0, 1, HELD)]);
+}
+
+#[test]
 fn groups_survive_a_clear_of_their_rank() {
     let mut source = Source::new();
     source.apply([group(store(&[1], None, 1..=4), 1, "mamba"), clear()]);

@@ -3,7 +3,7 @@
 use kvtap::{Reason, Verdict};
 use rmpv::Value;
 
-use crate::support::source::{Counts, Event, Seen, Source, list, record, store};
+use crate::support::source::{Counts, Event, Seen, Source, list, record, remove, store};
 
 const HELD: [u32; 4] = [1; 4];
 const IMAGE_A: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -195,4 +195,16 @@ fn a_plain_string_in_the_first_block_is_the_salt_of_the_whole_prompt() {
         let salted = Source::new().apply([store(&[1], None, 1..=4).set("cache_salt", "tenant")]);
         assert_ne!(image.local_hashes(), salted.local_hashes());
     }
+}
+
+#[test]
+fn a_block_that_comes_again_has_the_salt_with_which_it_comes() {
+    let mut source = Source::new();
+    source.apply([store(&[1], None, 1..=4).set("cache_salt", "a"), remove(&[1])]);
+    source.apply([store(&[1], None, 1..=4), store(&[2], Some(1), 5..=8)]);
+    assert_eq!(source.depths_in("", "", 1..=8), [2; 4], "its child has none either");
+    assert_eq!(source.depths_in("", "a", 1..=8), [0; 4]);
+    source.apply([remove(&[2]), remove(&[1]), store(&[1], None, 1..=4).set("cache_salt", "b")]);
+    source.apply([store(&[2], Some(1), 5..=8)]);
+    assert_eq!((source.depths_in("", "b", 1..=8), source.depths_in("", "", 1..=8)), ([2; 4], [0; 4]));
 }
