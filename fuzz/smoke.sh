@@ -11,8 +11,10 @@ smoke() {
     local options=("${common[@]}" -runs="$runs" -seed=1 -max_len=4096 -verbosity=0)
     [ ! -e "$target.dict" ] || options+=(-dict="$target.dict")
     mkdir -p "$scratch/$target" "artifacts/$target"
+    local seeds=()
+    [ ! -d "seeds/$target" ] || seeds=("seeds/$target")
     # What is new stays out of the seeds.
-    if ! "$binaries/$target" "${options[@]}" -artifact_prefix="artifacts/$target/" "$scratch/$target" "seeds/$target" \
+    if ! "$binaries/$target" "${options[@]}" -artifact_prefix="artifacts/$target/" "$scratch/$target" "${seeds[@]}" \
         >"$scratch/log" 2>&1; then
         cat "$scratch/log"
         echo "fuzz target $target failed; its input is in fuzz/artifacts/$target"

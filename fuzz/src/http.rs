@@ -4,6 +4,8 @@
 //! Input: requests, each of ten bytes that choose method, route, headers and body, changes to the body of three bytes each,
 //! and text (`request.rs`). Publishers that are registered lie at abstract addresses where nobody is, and are gone after.
 
+#![expect(clippy::disallowed_types, reason = "one service for all inputs; libFuzzer runs them one by one")]
+
 mod bench;
 mod request;
 

@@ -66,7 +66,7 @@ impl fmt::Debug for Request {
 
 impl Request {
     /// The request at the front, and what is left.
-    pub(super) fn read<'d>(data: &'d [u8]) -> Option<(Self, &'d [u8])> {
+    pub(super) fn read(data: &[u8]) -> Option<(Self, &[u8])> {
         let (&[route, method, path, query, kind, shape, first, second, changes, text], rest) =
             data.split_first_chunk::<10>()?;
         let changes = usize::from(changes) % (CHANGES_MAX + 1);
