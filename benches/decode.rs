@@ -7,9 +7,10 @@ mod captures;
 #[path = "../tests/support/kvcap.rs"]
 mod kvcap;
 mod support;
+#[path = "support/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kvtap::SourceConfig;
@@ -72,10 +73,7 @@ fn captured(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1));
+    config = timing::brief();
     targets = named_cases, captured
 }
 criterion_main!(benches);

@@ -3,9 +3,10 @@
 
 #[path = "support/filled.rs"]
 mod filled;
+#[path = "support/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use filled::{Blocks, empty, held, store, worker};
@@ -105,10 +106,7 @@ fn ingest(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1));
+    config = timing::brief();
     targets = query, ingest
 }
 criterion_main!(benches);

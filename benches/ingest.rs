@@ -8,8 +8,8 @@ mod captures;
 #[path = "../tests/support/kvcap.rs"]
 mod kvcap;
 mod support;
-
-use std::time::Duration;
+#[path = "support/timing.rs"]
+mod timing;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use kvtap::{Config, Engine, Ingest, SourceConfig};
@@ -89,10 +89,7 @@ fn captured(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .sample_size(20)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1));
+    config = timing::brief();
     targets = named_cases, captured
 }
 criterion_main!(benches);

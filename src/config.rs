@@ -128,15 +128,20 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Checks what an engine is to be made of.
-pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    if !(1..=64).contains(&config.shards) {
-        return Err(Problem::Shards(config.shards).into());
+impl Config {
+    /// Checks what an engine is to be made of, as [`Engine::new`](crate::Engine::new) does.
+    ///
+    /// # Errors
+    /// If a number is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=64).contains(&self.shards) {
+            return Err(Problem::Shards(self.shards).into());
+        }
+        if !SHARD_BYTES.contains(&self.shard_bytes) {
+            return Err(Problem::ShardBytes(self.shard_bytes).into());
+        }
+        Ok(())
     }
-    if !SHARD_BYTES.contains(&config.shard_bytes) {
-        return Err(Problem::ShardBytes(config.shard_bytes).into());
-    }
-    Ok(())
 }
 
 /// Checks what is said of a source, and makes its decoder.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use crate::channel::{self, Outlet};
-use crate::config::{Config, ConfigError, Problem, SourceConfig, check, decoder};
+use crate::config::{Config, ConfigError, Problem, SourceConfig, decoder};
 use crate::epoch::Pins;
 use crate::hash::PageKey;
 use crate::ingest::{Ingest, Ranks};
@@ -45,7 +45,7 @@ impl Engine {
     /// # Errors
     /// If a value is out of its range, or a thread cannot be started.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
-        check(&config)?;
+        config.check()?;
         let hasher = config.hash_seed.map_or_else(RandomState::new, fixed);
         let (pins, slots) = (Arc::new(Pins::new()), Arc::new(Slots::new(config.shards)));
         let page_key = PageKey::new(hasher.hash_one(2_u64));

@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "support/client.rs"]
+mod client;
 #[path = "peers/bench.rs"]
 #[allow(dead_code, reason = "peers need more of it")]
 mod bench;

@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "support/client.rs"]
+mod client;
 #[path = "peers/bench.rs"]
 mod bench;
 #[path = "peers/dumps.rs"]

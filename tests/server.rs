@@ -2,11 +2,15 @@
 
 mod support;
 
+#[path = "support/client.rs"]
+mod client;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::Client;
 use kvtap::server::{Server, Service, ServiceOptions};
 use serde_json::{Value, json};
 
@@ -19,37 +23,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Bench {
     service: Arc<Service>,
     server: Server,
-    agent: ureq::Agent,
+    client: Client,
 }
 
 impl Bench {
     fn new() -> Self {
         let service = Arc::new(Service::new(ServiceOptions::default()).unwrap());
         let server = Server::start(Arc::clone(&service), "127.0.0.1:0").unwrap();
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-        Self { service, server, agent: config.build().into() }
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.server.address())
+        let client = Client::new(server.address(), PATIENCE);
+        Self { service, server, client }
     }
 
     fn get(&self, path: &str) -> (u16, Value) {
-        let mut response = self.agent.get(self.url(path)).call().unwrap();
-        let text = response.body_mut().read_to_string().unwrap();
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        self.client.get(path)
     }
 
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let mut response = self.agent.post(self.url(path)).send_json(body).unwrap();
-        (response.status().as_u16(), response.body_mut().read_json().unwrap())
-    }
-
-    /// As `post`, but any bytes.
-    fn send(&self, path: &str, kind: &str, body: &str) -> (u16, Value) {
-        let request = self.agent.post(self.url(path)).header("content-type", kind);
-        let mut response = request.send(body).unwrap();
-        (response.status().as_u16(), response.body_mut().read_json().unwrap())
+        self.client.post(path, body)
     }
 
     /// Registers a publisher and waits until it is subscribed to.
@@ -243,9 +233,9 @@ fn what_cannot_be_done_is_said_in_one_sentence_with_its_status() {
             400,
             "cache_salt",
         ),
-        (bench.send("/query", "application/json", "{"), 400, "JSON"),
-        (bench.send("/query", "text/plain", "{}"), 415, "application/json"),
-        (bench.send("/register", "application/json", &" ".repeat(65 << 10)), 413, "longer"),
+        (bench.client.send("/query", "application/json", "{"), 400, "JSON"),
+        (bench.client.send("/query", "text/plain", "{}"), 415, "application/json"),
+        (bench.client.send("/register", "application/json", &" ".repeat(65 << 10)), 413, "longer"),
         (bench.get("/nothing"), 404, "/nothing"),
         (bench.get("/query"), 405, "GET"),
         (bench.get("/explain?instance_id=9"), 404, "instance 9"),
@@ -283,7 +273,7 @@ fn a_million_tokens_are_answered() {
     assert!(body.to_string().len() > 10_000_000);
     let answer = bench.query_until(&body, |answer| answer["scores"]["7"]["0"] == 8);
     assert_eq!(answer["instances"]["7"]["longest_matched"], 8);
-    let (status, error) = bench.send("/query", "application/json", &" ".repeat((16 << 20) + 1));
+    let (status, error) = bench.client.send("/query", "application/json", &" ".repeat((16 << 20) + 1));
     assert_eq!(status, 413, "{error}");
 }
 
@@ -441,7 +431,7 @@ fn the_dashboard_asks_for_what_there_is() {
 #[test]
 fn the_page_is_three_files_that_load_nothing_from_elsewhere() {
     let bench = Bench::new();
-    let mut response = bench.agent.get(bench.url("/")).call().unwrap();
+    let mut response = bench.client.agent().get(bench.client.url("/")).call().unwrap();
     let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
     assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
@@ -450,7 +440,7 @@ fn the_page_is_three_files_that_load_nothing_from_elsewhere() {
     let mut files = Vec::new();
     for (path, kind) in [("page.css", "text/css"), ("page.js", "text/javascript")] {
         assert!(page.contains(&format!("=\"{path}\"")), "{path}");
-        let mut response = bench.agent.get(bench.url(&format!("/{path}"))).call().unwrap();
+        let mut response = bench.client.agent().get(bench.client.url(&format!("/{path}"))).call().unwrap();
         assert_eq!(response.headers()["content-type"], format!("{kind}; charset=utf-8"));
         files.push(response.body_mut().read_to_string().unwrap());
     }
@@ -468,7 +458,7 @@ fn health_is_at_once_and_ready_when_sources_are_there() {
     // Nobody is there yet.
     let free = Publisher::bind(TCP, TCP).endpoint;
     assert_eq!(bench.post("/register", &registration(&free, 1, 0)).0, 201);
-    assert_eq!(bench.agent.get(bench.url("/health")).call().unwrap().status().as_u16(), 200);
+    assert_eq!(bench.client.agent().get(bench.client.url("/health")).call().unwrap().status().as_u16(), 200);
     let (status, answer) = bench.get("/ready");
     assert_eq!((status, answer), (503, json!({"error": "1 of 1 sources are still connecting or replaying"})));
     assert_eq!(bench.get("/workers").1[0]["status"], "pending");

@@ -2,11 +2,15 @@
 
 mod support;
 
+#[path = "support/client.rs"]
+mod client;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::Client;
 use kvtap::server::{Server, Service, ServiceOptions};
 use serde_json::{Value, json};
 
@@ -22,16 +26,13 @@ fn start(set: impl FnOnce(&mut ServiceOptions)) -> Server {
     Server::start(Arc::new(Service::new(options).unwrap()), "127.0.0.1:0").unwrap()
 }
 
+/// Over a connection of its own.
 fn call(server: &Server, path: &str, body: Option<&Value>) -> (u16, Value) {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-    let agent: ureq::Agent = config.build().into();
-    let url = format!("http://{}{path}", server.address());
-    let mut response = match body {
-        Some(body) => agent.post(url).send_json(body).unwrap(),
-        None => agent.get(url).call().unwrap(),
-    };
-    let text = response.body_mut().read_to_string().unwrap();
-    (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    let client = Client::new(server.address(), PATIENCE);
+    match body {
+        Some(body) => client.post(path, body),
+        None => client.get(path),
+    }
 }
 
 fn connect(server: &Server) -> TcpStream {

@@ -170,13 +170,10 @@ pub(super) async fn workers(
     filter: Result<Query<WorkersQuery>, QueryRejection>,
 ) -> Result<Response, ServiceError> {
     let Query(filter) = filter?;
-    let wanted = |asked: &Option<String>, is: &str| asked.as_deref().is_none_or(|asked| asked == is);
     let mut entries: BTreeMap<u64, WorkerEntry> = BTreeMap::new();
     for registered in service.registered() {
         let partition = &registered.partition;
-        if !wanted(&filter.model_name, &partition.id.model_name)
-            || !wanted(&filter.routing_group, &partition.id.routing_group)
-        {
+        if !partition.id.is_of(filter.model_name.as_deref(), filter.routing_group.as_deref()) {
             continue;
         }
         let status = registered.source.status();

@@ -41,7 +41,7 @@ pub fn router(service: Arc<Service>) -> Router {
     let queries = Router::new()
         .route("/query", post(queries::query))
         .route("/query_by_hash", post(queries::query_by_hash))
-        .layer(DefaultBodyLimit::max(service.options().query_body_bytes));
+        .layer(DefaultBodyLimit::max(service.options.query_body_bytes));
     let routes = Router::new()
         .route("/", get(page))
         .route("/page.css", get(style))
@@ -121,7 +121,7 @@ impl Server {
         let listener = {
             let _context = runtime.enter();
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            Connections::new(listener, service.options().connections)
+            Connections::new(listener, service.options.connections)
         };
         if !service.options.peers.is_empty() {
             load::start(&service, service.options.peers.clone()).map_err(io::Error::other)?;

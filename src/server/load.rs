@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::peers::{PeerUrl, fetch};
-use super::problem::ServiceError;
+use super::problem::{ServiceError, one_line};
 use super::restore::{Restored, RestoredPartition};
 use super::service::{Registry, Service, begin};
 use super::unclaimed::Unclaimed;
@@ -142,13 +142,14 @@ impl Service {
         begins: &mut Vec<(Arc<Source>, Option<SourceState>)>,
     ) {
         let RestoredPartition { id, block_size, sources } = restored;
-        let partition = match self.find_or_make(&id, block_size) {
+        let partition = match self.find_or_make(&id, ("the peer's", block_size)) {
             Ok(partition) => partition,
             Err(error) => {
                 log::warn!("what a peer has told of {id} is of no use: {error}");
                 return;
             }
         };
+        self.keep(&partition);
         let until = Instant::now() + self.options.unclaimed_time;
         for ((worker_id, dp_rank), state) in sources {
             if let Some(registered) = registry.find(&id, worker_id, dp_rank) {
@@ -178,10 +179,6 @@ impl Service {
         }
         self.drop_from(&mut registry, |_| false);
     }
-}
-
-fn one_line(sentence: &str) -> String {
-    sentence.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn wait_for_connections(held: &[Arc<Source>]) {

@@ -5,7 +5,7 @@ use std::fmt;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::service::ServiceOptions;
-use crate::{Config, ConfigError, Engine, LocalHash, Match, Prompt, Reader};
+use crate::{ConfigError, Engine, LocalHash, Match, Prompt, Reader};
 
 /// Readers that wait for the next query; more are made as needed, and dropped after.
 const READERS_KEPT: usize = 64;
@@ -20,6 +20,14 @@ pub struct PartitionId {
     pub model_name: String,
     /// The routing group; `default` unless somebody says otherwise.
     pub routing_group: String,
+}
+
+impl PartitionId {
+    /// Whether it is of this model and routing group; `None` is any.
+    pub(super) fn is_of(&self, model_name: Option<&str>, routing_group: Option<&str>) -> bool {
+        model_name.is_none_or(|name| name == self.model_name)
+            && routing_group.is_none_or(|group| group == self.routing_group)
+    }
 }
 
 impl fmt::Display for PartitionId {
@@ -58,8 +66,7 @@ impl Partition {
         block_size: u32,
         options: &ServiceOptions,
     ) -> Result<Self, ConfigError> {
-        let (shards, shard_bytes) = (options.shards, options.shard_bytes);
-        let engine = Engine::new(Config { shards, shard_bytes, ..Config::default() })?;
+        let engine = Engine::new(options.engine())?;
         Ok(Self { id, block_size, engine, idle: bounded(READERS_KEPT) })
     }
 

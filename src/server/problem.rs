@@ -30,9 +30,7 @@ enum Kind {
 
 impl ServiceError {
     fn new(kind: Kind, sentence: impl fmt::Display) -> Self {
-        // Messages of other crates may have several lines.
-        let sentence = sentence.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        Self { kind, sentence }
+        Self { kind, sentence: one_line(&sentence.to_string()) }
     }
 
     pub(super) fn bad_request(sentence: impl fmt::Display) -> Self {
@@ -78,6 +76,11 @@ impl ServiceError {
             Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
+}
+
+/// Messages of other crates may have several lines.
+pub(super) fn one_line(sentence: &str) -> String {
+    sentence.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for ServiceError {

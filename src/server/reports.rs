@@ -31,8 +31,7 @@ impl Filter {
         let mut sources = service.registered();
         sources.retain(|registered| {
             let (id, worker) = (&registered.partition.id, registered.source.status().worker);
-            self.model_name.as_ref().is_none_or(|name| *name == id.model_name)
-                && self.routing_group.as_ref().is_none_or(|group| *group == id.routing_group)
+            id.is_of(self.model_name.as_deref(), self.routing_group.as_deref())
                 && self.instance_id.is_none_or(|worker_id| worker_id == worker.worker_id)
                 && self.dp_rank.is_none_or(|dp_rank| dp_rank == worker.dp_rank)
         });
@@ -149,10 +148,19 @@ pub(super) async fn sources(
     State(service): State<Arc<Service>>,
     filter: Result<Query<Filter>, QueryRejection>,
 ) -> Result<Response, ServiceError> {
+    report(service, filter, SourceEntry::new).await
+}
+
+/// An entry for each source that is asked for.
+async fn report<T: Serialize + Send + 'static>(
+    service: Arc<Service>,
+    filter: Result<Query<Filter>, QueryRejection>,
+    entry: fn(&Registered) -> T,
+) -> Result<Response, ServiceError> {
     let Query(filter) = filter?;
     let entries = off_the_loop(move || {
         let sources = filter.sources(&service)?;
-        Ok::<_, ServiceError>(sources.iter().map(SourceEntry::new).collect::<Vec<_>>())
+        Ok::<_, ServiceError>(sources.iter().map(entry).collect::<Vec<_>>())
     });
     Ok(Json(entries.await??).into_response())
 }
@@ -303,10 +311,5 @@ pub(super) async fn explain(
     State(service): State<Arc<Service>>,
     filter: Result<Query<Filter>, QueryRejection>,
 ) -> Result<Response, ServiceError> {
-    let Query(filter) = filter?;
-    let entries = off_the_loop(move || {
-        let sources = filter.sources(&service)?;
-        Ok::<_, ServiceError>(sources.iter().map(Explanation::new).collect::<Vec<_>>())
-    });
-    Ok(Json(entries.await??).into_response())
+    report(service, filter, Explanation::new).await
 }

@@ -154,8 +154,14 @@ pub(super) struct Registered {
 }
 
 impl ServiceOptions {
-    /// Checks what neither a listener nor an engine does before the first source comes.
+    /// What each partition's index is made of.
+    pub(super) fn engine(&self) -> Config {
+        Config { shards: self.shards, shard_bytes: self.shard_bytes, ..Config::default() }
+    }
+
+    /// Checks what no listener does; the engine's part before the first source comes.
     fn check(&self) -> Result<(), ServiceError> {
+        self.engine().check()?;
         if !(1..=100_000).contains(&self.connections) {
             let sentence = format_args!("connections must be 1 to 100000, not {}", self.connections);
             return Err(ServiceError::bad_request(sentence));
@@ -176,12 +182,6 @@ impl Service {
     /// # Errors
     /// If a number is out of its range, or a thread cannot be started.
     pub fn new(options: ServiceOptions) -> Result<Self, ServiceError> {
-        if !(1..=64).contains(&options.shards) {
-            return Err(ServiceError::bad_request(format_args!(
-                "shards must be 1 to 64, not {}",
-                options.shards
-            )));
-        }
         options.check()?;
         let listeners = Listeners::start(options.listeners)?;
         let is_loading = !options.peers.is_empty();
@@ -239,17 +239,7 @@ impl Service {
             log::warn!("what a peer has told of {id} is dropped: its blocks are not of {block_size} tokens");
             self.drop_from(&mut registry, |unclaimed| unclaimed.partition.id == id);
         }
-        let known = self.find(&id);
-        let partition = match &known {
-            Some(known) if known.block_size != block_size => {
-                return Err(ServiceError::conflict(format_args!(
-                    "block_size mismatch for {id}: existing={}, requested={block_size}",
-                    known.block_size
-                )));
-            }
-            Some(known) => Arc::clone(known),
-            None => Arc::new(Partition::new(id.clone(), block_size, &self.options)?),
-        };
+        let partition = self.find_or_make(&id, ("requested", block_size))?;
         let replay_endpoint = options.replay.clone();
         let is_told_of = registry.unclaimed.has(&id, worker_id, dp_rank);
         let source = if is_told_of || registry.is_loading {
@@ -258,9 +248,7 @@ impl Service {
             self.listeners.add(&partition.engine, options)?
         };
         let source = Arc::new(source);
-        if known.is_none() {
-            self.write(|partitions| partitions.insert(id.clone(), Arc::clone(&partition)));
-        }
+        self.keep(&partition);
         if let Some(unclaimed) = registry.unclaimed.claim(&id, worker_id, dp_rank) {
             begin(&source, Some(unclaimed.state()));
         }
@@ -296,9 +284,7 @@ impl Service {
             worker => worker.ok_or_else(missing)?,
         };
         let id = worker.partition.id.clone();
-        let is_there = id.model_name == which.model_name
-            && which.routing_group.as_ref().is_none_or(|group| *group == id.routing_group);
-        if !is_there {
+        if !which.is_of(&id) {
             return Err(ServiceError::not_found(format_args!("instance {worker_id} is registered for {id}")));
         }
         let stopped = match which.dp_rank {
@@ -326,28 +312,28 @@ impl Service {
         any
     }
 
-    /// The partition, made if it is new.
+    /// The partition; made if it is new, and then to be kept.
     ///
     /// # Errors
-    /// If its index cannot be, or its blocks are of another size.
+    /// If its index cannot be, or its blocks are of another size than somebody's, who is named first.
     pub(super) fn find_or_make(
         &self,
         id: &PartitionId,
-        block_size: u32,
+        (whose, block_size): (&str, u32),
     ) -> Result<Arc<Partition>, ServiceError> {
-        if let Some(known) = self.find(id) {
-            return if known.block_size == block_size {
-                Ok(known)
-            } else {
-                Err(ServiceError::conflict(format_args!(
-                    "block_size mismatch for {id}: existing={}, the peer's={block_size}",
-                    known.block_size
-                )))
-            };
+        match self.find(id) {
+            Some(known) if known.block_size == block_size => Ok(known),
+            Some(known) => Err(ServiceError::conflict(format_args!(
+                "block_size mismatch for {id}: existing={}, {whose}={block_size}",
+                known.block_size
+            ))),
+            None => Ok(Arc::new(Partition::new(id.clone(), block_size, &self.options)?)),
         }
-        let partition = Arc::new(Partition::new(id.clone(), block_size, &self.options)?);
-        self.write(|partitions| partitions.insert(id.clone(), Arc::clone(&partition)));
-        Ok(partition)
+    }
+
+    /// From now on it is found. Called with the registry locked, so that nobody keeps another of its name.
+    pub(super) fn keep(&self, partition: &Arc<Partition>) {
+        self.write(|partitions| partitions.insert(partition.id.clone(), Arc::clone(partition)));
     }
 
     /// Whether everything that was registered is followed, or has been waited for long enough. Once it was, it stays so until
@@ -356,7 +342,7 @@ impl Service {
     /// # Errors
     /// If not: what is missing.
     pub fn ready(&self) -> Result<(), ServiceError> {
-        if self.is_stopping.load(Ordering::Relaxed) {
+        if self.is_stopping() {
             return Err(ServiceError::not_ready("the service is stopping"));
         }
         if self.was_ready.load(Ordering::Relaxed) {
@@ -405,10 +391,6 @@ impl Service {
         sources.filter_map(|registered| registered.source.stop()).collect()
     }
 
-    pub(super) const fn options(&self) -> &ServiceOptions {
-        &self.options
-    }
-
     pub(super) fn find(&self, id: &PartitionId) -> Option<Arc<Partition>> {
         self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
@@ -441,11 +423,14 @@ impl Service {
 }
 
 impl Unregistration {
+    fn is_of(&self, id: &PartitionId) -> bool {
+        id.is_of(Some(&self.model_name), self.routing_group.as_deref())
+    }
+
     fn is(&self, unclaimed: &Unclaimed) -> bool {
-        let (id, (worker_id, dp_rank)) = (&unclaimed.partition.id, unclaimed.source);
+        let (worker_id, dp_rank) = unclaimed.source;
         worker_id == self.worker_id
-            && id.model_name == self.model_name
-            && self.routing_group.as_ref().is_none_or(|group| *group == id.routing_group)
+            && self.is_of(&unclaimed.partition.id)
             && self.dp_rank.is_none_or(|rank| rank == dp_rank)
     }
 }

@@ -9,13 +9,14 @@ use kvtap::server::{PeerUrl, Registration, Server, Service, ServiceOptions};
 use kvtap::source::{SourceOptions, Status};
 use serde_json::{Value, json};
 
+use crate::client::Client;
+
 /// Enough for a machine that is busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Instance {
     pub(crate) service: Arc<Service>,
-    server: Option<Server>,
-    agent: ureq::Agent,
+    listening: Option<(Server, Client)>,
 }
 
 impl Instance {
@@ -29,29 +30,30 @@ impl Instance {
         let mut options = ServiceOptions::default();
         options.peers = peers.iter().map(|peer| peer.parse::<PeerUrl>().unwrap()).collect();
         change(&mut options);
-        let service = Arc::new(Service::new(options).unwrap());
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-        Self { service, server: None, agent: config.build().into() }
+        Self { service: Arc::new(Service::new(options).unwrap()), listening: None }
     }
 
     pub(crate) fn listening(mut self) -> Self {
-        self.server = Some(Server::start(Arc::clone(&self.service), "127.0.0.1:0").unwrap());
+        let server = Server::start(Arc::clone(&self.service), "127.0.0.1:0").unwrap();
+        let client = Client::new(server.address(), PATIENCE);
+        self.listening = Some((server, client));
         self
     }
 
+    fn client(&self) -> &Client {
+        &self.listening.as_ref().expect("it listens").1
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.server.as_ref().unwrap().address())
+        self.client().url("")
     }
 
     pub(crate) fn get(&self, path: &str) -> (u16, Value) {
-        let mut response = self.agent.get(format!("{}{path}", self.url())).call().unwrap();
-        let text = response.body_mut().with_config().limit(1 << 30).read_to_string().unwrap();
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        self.client().get(path)
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let mut response = self.agent.post(format!("{}{path}", self.url())).send_json(body).unwrap();
-        (response.status().as_u16(), response.body_mut().read_json().unwrap())
+        self.client().post(path, body)
     }
 
     /// Registers a source of model `m`, blocks of four.
