@@ -79,10 +79,9 @@ impl Outlet {
         answers.recv().unwrap_or_default()
     }
 
-    /// Asks for a sign that everything sent before has been applied.
-    pub(crate) fn flush(&self, sign: Sender<()>) {
-        // A shard that is gone has applied all it ever will; its sign is the dropped sender.
-        drop(self.full.send(Message::Flush(sign)));
+    /// Asks for a sign that everything sent before has been applied: that it is dropped.
+    pub(crate) fn flush(&self, sign: Sender<()>) -> Result<(), Dead> {
+        self.full.send(Message::Flush(sign)).map_err(|_| Dead)
     }
 }
 

@@ -114,9 +114,7 @@ impl Ingest {
         let applied = Applied { worker, timestamp: batch.timestamp() };
         observer.batch(applied);
         let shards = self.outbox.outlets.len();
-        while self.ranks.must_wait_for(worker, &self.config) {
-            self.outbox.wait_for_sweeps();
-        }
+        while self.ranks.must_wait_for(worker, &self.config) && self.outbox.wait_for_sweeps().is_ok() {}
         let Some(rank) = self.ranks.rank(worker, &self.config, shards) else {
             self.counters.refuse(&mut batch, worker, observer);
             return Ok(applied);
@@ -162,8 +160,8 @@ impl Ingest {
 
     /// Returns when everything applied before is visible to every reader.
     pub fn flush(&mut self) {
-        // `apply` leaves nothing unsent.
-        self.outbox.wait();
+        // `apply` leaves nothing unsent. A shard that has died has applied all it ever will.
+        let (Ok(()) | Err(Dead)) = self.outbox.wait();
     }
 
     /// What the source has brought, and what became of it.
@@ -240,9 +238,7 @@ impl Ingest {
 
     fn load_rank(&mut self, held: &HeldRank) -> Result<(), LoadError> {
         let (worker, shards) = (held.worker, self.outbox.outlets.len());
-        while self.ranks.must_wait_for(worker, &self.config) {
-            self.outbox.wait_for_sweeps();
-        }
+        while self.ranks.must_wait_for(worker, &self.config) && self.outbox.wait_for_sweeps().is_ok() {}
         let rank = self.ranks.rank(worker, &self.config, shards).ok_or(LoadError::ranks(worker))?;
         if !rank.policy.load(&held.groups, held.has_full_block) {
             return Err(LoadError::groups(worker));
@@ -464,15 +460,19 @@ impl Outbox {
                 self.sweep(slot);
                 return other;
             }
-            self.wait_for_sweeps();
+            if self.wait_for_sweeps().is_err() {
+                // None will be free again; rather unseen than with blocks that are gone.
+                self.slots.hide(slot);
+                return slot;
+            }
         }
     }
 
-    /// Clears come faster than shards sweep: as full a channel as any.
-    fn wait_for_sweeps(&mut self) {
+    /// Clears come faster than shards sweep: as full a channel as any. An error if one of them sweeps no more.
+    fn wait_for_sweeps(&mut self) -> Result<(), Dead> {
         self.back_pressure += 1;
         self.send_all();
-        self.wait();
+        self.wait()
     }
 
     fn send(&mut self, shard: usize) {
@@ -495,16 +495,15 @@ impl Outbox {
         }
     }
 
-    /// Waits until all that was sent has been applied.
-    fn wait(&self) {
+    /// Waits until all that was sent has been applied. An error if a shard has died.
+    fn wait(&self) -> Result<(), Dead> {
         let (sign, signs) = crossbeam_channel::bounded(0);
-        for outlet in &self.outlets {
-            outlet.flush(sign.clone());
-        }
+        let asked = self.outlets.iter().fold(Ok(()), |asked, outlet| asked.and(outlet.flush(sign.clone())));
         drop(sign);
         // Shards answer by dropping their sign; the channel is disconnected when all have.
         let disconnected = signs.recv();
         debug_assert!(disconnected.is_err());
+        asked
     }
 }
 
@@ -531,5 +530,26 @@ mod tests {
         assert!(ingest.held().iter().all(|rank| rank.blocks.is_empty()));
         ingest.apply(b"\x92\x01\x91\x91\xb0AllBlocksCleared").expect("sound");
         assert_eq!(ingest.counters.undelivered_records, 4, "a sweep more");
+    }
+
+    /// It never gives a slot back; whoever is cleared again and again has none in the end, and is not waited for.
+    #[test]
+    fn a_worker_that_a_dead_shard_cannot_forget_is_hidden() {
+        let (outlet, inlet) = channel();
+        drop(inlet);
+        let slots = Arc::new(Slots::new(1));
+        let ranks = Ranks::new(Arc::clone(&slots), RandomState::with_seeds(1, 2, 3, 4));
+        let config = SourceConfig { block_size: 1, ..SourceConfig::new(1) };
+        let mut ingest = Ingest::new(config, Decoder::new(DigestHalf::Low), vec![outlet], ranks);
+        for _ in 0..Slot::COUNT + 2 {
+            // There must be something to clear.
+            ingest.apply(b"\x92\x01\x91\x95\xabBlockStored\x91\x01\xc0\x91\x05\x01").expect("sound");
+            ingest.apply(b"\x92\x01\x91\x91\xb0AllBlocksCleared").expect("sound");
+        }
+        assert!(slots.must_wait());
+        assert_eq!(slots.worker(ingest.ranks.known[0].slot), None);
+        // Nor is it for others.
+        ingest.apply(b"\x93\x01\x90\x07").expect("sound");
+        assert_eq!(ingest.workers().len(), 1);
     }
 }

@@ -207,11 +207,13 @@ fn what_cannot_be_done_is_said_in_one_sentence_with_its_status() {
         changed[key] = value;
         bench.post("/register", &changed)
     };
+    let taken = publisher.endpoint.replace("127.0.0.1", "*");
     let cases = [
         (with("endpoint", "nowhere".into()), 400, "tcp://HOST:PORT"),
         (with("replay_endpoint", "nowhere".into()), 400, "tcp://HOST:PORT"),
         // Longer than a path to a socket may be.
         (with("endpoint", format!("ipc://@{}", "x".repeat(200)).into()), 400, "cannot be connected to"),
+        (with("endpoint", taken.into()), 400, "cannot be bound: Address already in use"),
         (
             with("block_size", 8.into()),
             409,

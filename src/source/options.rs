@@ -180,6 +180,8 @@ pub(super) enum Problem {
     Full,
     /// libzmq does not take this endpoint, although it looks like one.
     Connect(String, &'static str),
+    /// Its port is taken, perhaps.
+    Bind(String, &'static str),
     Transport(String, &'static str),
     Config(ConfigError),
     Thread(io::Error),
@@ -193,6 +195,7 @@ impl SourceError {
         match self.0 {
             Problem::Endpoint(_)
             | Problem::Connect(..)
+            | Problem::Bind(..)
             | Problem::Topic(_)
             | Problem::MessageBytes(_)
             | Problem::Queue(_)
@@ -244,6 +247,9 @@ impl fmt::Display for SourceError {
             Problem::Full => f.write_str("the listener threads follow as many sources as they can"),
             Problem::Connect(endpoint, error) => {
                 write!(f, "'{}' cannot be connected to: {error}", endpoint.escape_debug())
+            }
+            Problem::Bind(endpoint, error) => {
+                write!(f, "'{}' cannot be bound: {error}", endpoint.escape_debug())
             }
             Problem::Transport(what, error) => write!(f, "{what}: {error}"),
             Problem::Config(error) => error.fmt(f),

@@ -180,7 +180,8 @@ impl Subscriber {
     /// Connects; or binds, where publishers are to connect.
     pub(super) fn connect(&self, endpoint: &str) -> Result<(), SourceError> {
         if binds(endpoint) {
-            return self.socket.bind(endpoint).map_err(|error| failure(endpoint, error));
+            let refused = |error: zmq::Error| Problem::Bind(endpoint.to_owned(), error.message()).into();
+            return self.socket.bind(endpoint).map_err(refused);
         }
         // Whether anybody is there is found out later.
         let refused = |error: zmq::Error| Problem::Connect(endpoint.to_owned(), error.message()).into();
