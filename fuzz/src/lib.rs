@@ -8,6 +8,8 @@ pub mod seeds;
 pub mod sequence;
 pub mod simd;
 
+mod asking;
+
 // One copy of the oracle, the generator and the mutator: the tests'.
 #[path = "../../tests/support/mod.rs"]
 mod support;
