@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets; each file in `fuzz_targets` only calls one. A body panics where kvtap and its twin differ.
 
 pub mod capture;
+pub mod dump;
 pub mod http;
 pub mod index;
 pub mod payload;
