@@ -12,6 +12,6 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
 fi
 cargo fuzz build --sanitizer "$sanitizer"
 binaries=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release
-read -ra targets <<<"${TARGETS:-payload simd index capture sequence http}"
+read -ra targets <<<"${TARGETS:-payload simd index capture sequence http dump}"
 # Shards end on threads of their own, a little after the run that started them, which looks like a leak.
 common=(-detect_leaks=0 -timeout=60 -rss_limit_mb=4096)

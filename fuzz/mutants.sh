@@ -31,7 +31,7 @@ by_tests() {
 # by_fuzz NAME: the first target that crashes.
 by_fuzz() {
     local target
-    for target in ${TARGETS:-sequence simd payload index http}; do
+    for target in ${TARGETS:-sequence simd payload index http dump}; do
         local options=("${common[@]}" -seed=1 -max_len=4096 -max_total_time="${SECONDS_MAX:-15}")
         [ ! -e "$target.dict" ] || options+=(-dict="$target.dict")
         mkdir -p "$scratch/$target"

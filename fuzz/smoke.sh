@@ -30,3 +30,4 @@ smoke payload 2000
 smoke index 1000
 smoke sequence 20000
 smoke http 2000
+smoke dump 300

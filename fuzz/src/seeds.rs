@@ -42,10 +42,14 @@ pub fn all() -> BTreeMap<(&'static str, String), Vec<u8>> {
     seeds.insert(("capture", "empty".to_owned()), b"KVCAP\0\x01\n".to_vec());
     let mut choices = support::pack::Choices::new(5);
     for seed in 0..16 {
-        // Any bytes are a history, and so are they for the numbers of a source, and for requests.
+        // Any bytes are a history, and so are they for the numbers of a source, for requests, and for dumps.
         seeds.insert(("index", format!("random-{seed:02}")), choices.bytes(3 + (256 << (seed % 4))));
         seeds.insert(("sequence", format!("random-{seed:02}")), choices.bytes(1 + (64 << (seed % 4))));
         seeds.insert(("http", format!("random-{seed:02}")), choices.bytes(32 << (seed % 4)));
+        seeds.insert(("dump", format!("random-{seed:02}")), choices.bytes(64 << (seed % 4)));
+        // Without changes.
+        let plain = [&[0, 0, 0, 1, 0, 4, 0x2f], &choices.bytes(96)[..]].concat();
+        seeds.insert(("dump", format!("plain-{seed:02}")), plain);
     }
     for route in 0..12 {
         // As the route takes it; then with a field less, and with bytes that are none of JSON.

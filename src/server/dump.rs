@@ -19,7 +19,7 @@ use super::service::Service;
 use crate::source::SourceState;
 use crate::{EngineHash, GroupKind, HeldBlock, HeldRank, Position, Tier};
 
-/// By `model:group`.
+/// By `model:group`, or more than that where two would be the same.
 pub(super) type Dump = BTreeMap<String, PartitionDump>;
 
 /// One partition.
@@ -294,12 +294,10 @@ impl SourceDump {
 }
 
 fn dump(service: &Service) -> Dump {
-    let mut dumps = Dump::new();
+    let mut partitions = BTreeMap::<PartitionId, PartitionDump>::new();
     let mut add =
         |id: &PartitionId, block_size: u32, (worker_id, dp_rank): (u64, u32), state: &SourceState| {
-            let dump = dumps
-                .entry(format!("{}:{}", id.model_name, id.routing_group))
-                .or_insert_with(|| PartitionDump::new(id, block_size));
+            let dump = partitions.entry(id.clone()).or_insert_with(|| PartitionDump::new(id, block_size));
             dump.add(worker_id, dp_rank, state);
         };
     for registered in service.registered() {
@@ -310,6 +308,15 @@ fn dump(service: &Service) -> Dump {
     for unclaimed in service.unclaimed() {
         let partition = &unclaimed.partition;
         add(&partition.id, partition.block_size, unclaimed.source, &unclaimed.state());
+    }
+    let mut dumps = Dump::new();
+    for (id, dump) in partitions {
+        let mut key = format!("{}:{}", id.model_name, id.routing_group);
+        // `a:b` with `c` and `a` with `b:c`: readers take the names from inside.
+        while dumps.contains_key(&key) {
+            key.push(':');
+        }
+        dumps.insert(key, dump);
     }
     dumps
 }

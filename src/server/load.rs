@@ -142,10 +142,11 @@ impl Service {
         begins: &mut Vec<(Arc<Source>, Option<SourceState>)>,
     ) {
         let RestoredPartition { id, block_size, sources } = restored;
-        let partition = match self.find_or_make(&id, ("the peer's", block_size)) {
+        let found = id.check().and_then(|()| self.find_or_make(&id, ("the peer's", block_size)));
+        let partition = match found {
             Ok(partition) => partition,
             Err(error) => {
-                log::warn!("what a peer has told of {id} is of no use: {error}");
+                log::warn!("what a peer has told of a partition is of no use: {error}");
                 return;
             }
         };

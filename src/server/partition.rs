@@ -4,11 +4,14 @@ use std::fmt;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::problem::ServiceError;
 use super::service::ServiceOptions;
 use crate::{ConfigError, Engine, LocalHash, Match, Prompt, Reader};
 
 /// Readers that wait for the next query; more are made as needed, and dropped after.
 const READERS_KEPT: usize = 64;
+/// Bytes of the names of models and routing groups, which every line of a source's metrics repeats.
+const NAME_BYTES_MAX: usize = 256;
 /// Local hashes a kept reader may hold on to: a prompt of a million tokens in blocks of 16.
 const HASHES_KEPT: usize = 1 << 16;
 
@@ -23,6 +26,19 @@ pub struct PartitionId {
 }
 
 impl PartitionId {
+    /// Whether its names are of a length that is kept.
+    pub(super) fn check(&self) -> Result<(), ServiceError> {
+        for (what, name) in [("model_name", &self.model_name), ("routing_group", &self.routing_group)] {
+            if name.len() > NAME_BYTES_MAX {
+                return Err(ServiceError::bad_request(format_args!(
+                    "{what} may have {NAME_BYTES_MAX} bytes, not {}",
+                    name.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it is of this model and routing group; `None` is any.
     pub(super) fn is_of(&self, model_name: Option<&str>, routing_group: Option<&str>) -> bool {
         model_name.is_none_or(|name| name == self.model_name)

@@ -46,6 +46,9 @@ pub(super) fn restore(dump: Dump) -> Result<Restored, String> {
     let mut sources = 0;
     for (key, partition) in dump {
         let id = partition_id(&key, &partition)?;
+        if restored.partitions.iter().any(|known| known.id == id) {
+            return Err(format!("partition '{}' comes twice", key.escape_debug()));
+        }
         let block_size = partition.block_size;
         let builders = build(partition, &mut restored.left_out)?;
         sources += builders.len();
@@ -72,7 +75,7 @@ fn build(partition: PartitionDump, left_out: &mut usize) -> Result<BTreeMap<(u64
     let mut builders = BTreeMap::<(u64, u32), Builder>::new();
     for source in &partition.sources {
         let (worker_id, dp_rank) = (source.instance_id, source.dp_rank);
-        if builders.insert((worker_id, dp_rank), Builder::new(source)).is_some() {
+        if builders.insert((worker_id, dp_rank), Builder::new(source)?).is_some() {
             return Err(format!("source {dp_rank} of worker {worker_id} comes twice"));
         }
     }
@@ -88,15 +91,19 @@ fn build(partition: PartitionDump, left_out: &mut usize) -> Result<BTreeMap<(u64
 }
 
 impl Builder {
-    fn new(source: &SourceDump) -> Self {
+    fn new(source: &SourceDump) -> Result<Self, String> {
         let mut builder = Self::default();
         (builder.state.position, builder.state.degraded) = (source.position(), source.degraded);
         for rank in &source.ranks {
-            let held = builder.rank(Worker { worker_id: source.instance_id, dp_rank: rank.dp_rank });
+            let worker = Worker { worker_id: source.instance_id, dp_rank: rank.dp_rank };
+            if builder.ranks.contains_key(&rank.dp_rank) {
+                return Err(format!("worker {worker} comes twice in source {}", source.dp_rank));
+            }
+            let held = builder.rank(worker);
             held.has_full_block = rank.has_full_block;
             held.groups = rank.groups.iter().map(|&(group, kind)| (group, kind.into())).collect();
         }
-        builder
+        Ok(builder)
     }
 
     fn rank(&mut self, worker: Worker) -> &mut HeldRank {

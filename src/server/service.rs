@@ -22,8 +22,6 @@ use crate::source::{Listeners, Report, Source, SourceLimits, SourceOptions, Sour
 
 /// A source that has not connected by then no longer keeps the others from being used.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of the names of models and routing groups, which every line of a source's metrics repeats.
-const NAME_BYTES_MAX: usize = 256;
 
 /// What a service is made of.
 #[derive(Clone, Debug)]
@@ -211,14 +209,7 @@ impl Service {
         let Registration { partition: id, mut options } = registration;
         options.limit(&self.options.source_limits);
         options.check()?;
-        for (what, name) in [("model_name", &id.model_name), ("routing_group", &id.routing_group)] {
-            if name.len() > NAME_BYTES_MAX {
-                return Err(ServiceError::bad_request(format_args!(
-                    "{what} may have {NAME_BYTES_MAX} bytes, not {}",
-                    name.len()
-                )));
-            }
-        }
+        id.check()?;
         let ingest = &options.ingest;
         let (worker_id, dp_rank, block_size) = (ingest.worker_id, ingest.dp_rank, ingest.block_size);
         let mut registry = self.registry();

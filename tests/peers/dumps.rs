@@ -177,6 +177,67 @@ fn what_cannot_be_reached_is_left_out_and_repeats_count_once() {
 }
 
 #[test]
+fn a_dump_that_tells_of_a_partition_or_a_rank_twice_is_of_no_use() {
+    let partition = |group: Option<&str>| {
+        let mut partition = json!({"block_size": 4, "events": [event(7, "device", None, &[1])]});
+        if let Some(group) = group {
+            partition["model_name"] = "m".into();
+            partition["routing_group"] = group.into();
+        }
+        partition
+    };
+    let rank = json!({"dp_rank": 1, "has_full_block": false, "groups": []});
+    let source = json!({
+        "instance_id": 7, "dp_rank": 0, "next": 1, "timestamp": null, "watermark": null, "degraded": false,
+        "ranks": [rank, rank],
+    });
+    let mut rank_twice = partition(None);
+    rank_twice["sources"] = json!([source]);
+    for body in [
+        json!({"m:default": partition(None), "other": partition(Some("default"))}),
+        json!({"m:default": rank_twice}),
+    ] {
+        let instance = loaded(&body.to_string());
+        assert_eq!(instance.get("/dump").1, json!({}), "{body}");
+    }
+    // Another group under another key is another partition.
+    let instance = loaded(&json!({"m:default": partition(None), "other": partition(Some("g"))}).to_string());
+    assert_eq!(instance.get("/dump").1.as_object().unwrap().len(), 2);
+}
+
+#[test]
+fn partitions_whose_names_read_alike_with_a_colon_stay_apart() {
+    let partition = |(model_name, group): (&str, &str), worker_id| {
+        let events = [event(worker_id, "device", None, &[1])];
+        json!({"block_size": 4, "events": events, "model_name": model_name, "routing_group": group})
+    };
+    let (one, other) = (("a:b", "c"), ("a", "b:c"));
+    let body = json!({"one": partition(one, 7), "other": partition(other, 9)});
+    let first = loaded(&body.to_string());
+    let second = loaded(&first.get("/dump").1.to_string());
+    for instance in [first, second] {
+        for ((model_name, group), worker) in [(one, "7"), (other, "9")] {
+            let mut query = query(16);
+            (query["model_name"], query["routing_group"]) = (model_name.into(), group.into());
+            let (status, answer) = instance.post("/query", &query);
+            assert_eq!(
+                (status, &answer["scores"]),
+                (200, &json!({worker: {"0": 4}})),
+                "{model_name} {group}"
+            );
+        }
+    }
+}
+
+#[test]
+fn partitions_of_names_that_nobody_may_register_stay_out() {
+    let partition = json!({"block_size": 4, "events": [event(7, "device", None, &[1])]});
+    let body = |bytes: usize| json!({format!("{}:g", "m".repeat(bytes)): partition}).to_string();
+    assert_eq!(loaded(&body(257)).get("/dump").1, json!({}));
+    assert_eq!(loaded(&body(256)).get("/dump").1.as_object().unwrap().len(), 1);
+}
+
+#[test]
 fn blocks_of_another_size_stay_out() {
     let other = json!({
         "m:default": {"block_size": 8, "events": [event(7, "device", None, &[1])]},

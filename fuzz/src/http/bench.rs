@@ -5,21 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use kvtap::server::{PartitionId, Registration, Service, ServiceOptions, Unregistration, router};
 use kvtap::source::SourceOptions;
 use kvtap::{Config, Engine, Ingest, LocalHash, Match, Prompt, Reader, SourceConfig};
-use serde_json::{Map, Value, json};
-use tower::ServiceExt as _;
+use serde_json::{Value, json};
 
 use super::request::Request;
+use crate::asking::{answer, runtime, send};
 use crate::support::publisher::{Publisher, ipc};
 use crate::support::source::{Event, payload, store};
 
 /// Where nobody publishes: abstract sockets, which leave nothing behind.
 pub(super) const NOWHERE: &str = "ipc://@kvtap-fuzz-";
 const PATIENCE: Duration = Duration::from_secs(60);
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Worker, rank, routing group of each source that holds blocks.
 const HOLDERS: [(u64, u32, &str); 3] = [(7, 0, "default"), (7, 1, "default"), (9, 0, "g")];
@@ -89,29 +88,13 @@ impl Twin {
     fn answer(&mut self, hashes: &[LocalHash]) -> Value {
         let mut matches: Vec<Match> = Vec::new();
         self.reader.find_local_matches(hashes, &mut matches);
-        let (mut scores, mut instances) = (Map::new(), Map::new());
-        for found in matches {
-            let [device, host, _, all] = found.depths.map(|depth| u64::from(depth * self.block_size));
-            let (worker, rank) = (found.worker.worker_id.to_string(), found.worker.dp_rank.to_string());
-            if device > 0 {
-                let ranks = scores.entry(worker.clone()).or_insert_with(|| json!({}));
-                ranks[rank.as_str()] = device.into();
-            }
-            let none = || json!({"longest_matched": 0, "gpu": 0, "dp": {}, "cpu": 0, "disk": 0});
-            let instance = instances.entry(worker).or_insert_with(none);
-            instance["dp"][rank.as_str()] = device.into();
-            for (key, depth) in [("gpu", device), ("cpu", host), ("disk", all), ("longest_matched", all)] {
-                let known = instance[key].as_u64().unwrap_or_default();
-                instance[key] = known.max(depth).into();
-            }
-        }
-        json!({"scores": scores, "frequencies": [], "instances": instances})
+        let of_rank = |found: Match| ((found.worker.worker_id, found.worker.dp_rank), found.depths);
+        answer(self.block_size, matches.into_iter().map(of_rank))
     }
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut options = ServiceOptions::default();
         (options.shards, options.listeners) = (1, 1);
         let service = Arc::new(Service::new(options).expect("a service"));
@@ -127,7 +110,7 @@ impl Bench {
         });
         let twins = HOLDERS.map(|(_, _, group)| (group, Twin::new(group)));
         let mut bench = Self {
-            runtime,
+            runtime: runtime(),
             router: router(Arc::clone(&service)),
             service,
             twins: twins.into(),
@@ -183,12 +166,7 @@ impl Bench {
         if built.uri().path() != request.path {
             return None; // a fragment, or another host's
         }
-        let router = self.router.clone();
-        Some(self.runtime.block_on(async move {
-            let response = router.oneshot(built).await.unwrap_or_else(|never| match never {});
-            let status = response.status().as_u16();
-            (status, to_bytes(response.into_body(), ANSWER_BYTES_MAX).await.expect("a body").to_vec())
-        }))
+        Some(send(&self.runtime, &self.router, built))
     }
 
     /// What a query must be answered, or the status by which it must be refused.
