@@ -216,7 +216,7 @@ const BOUNDS: &[(&str, &str, &str)] = &[
         "src/source/listeners.rs",
         "const SOURCES_PER_THREAD: usize = 250;",
     ),
-    ("routing group's | | 256 |", "src/server/service.rs", "const NAME_BYTES_MAX: usize = 256;"),
+    ("routing group's | | 256 |", "src/server/partition.rs", "const NAME_BYTES_MAX: usize = 256;"),
     ("bytes of an endpoint | | 1,024 |", "src/source/options.rs", "const ENDPOINT_BYTES_MAX: usize = 1024;"),
     ("| `connections` | 1,024 |", "src/server/service.rs", "connections: 1024,"),
     (
