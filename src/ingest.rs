@@ -498,7 +498,10 @@ impl Outbox {
     /// Waits until all that was sent has been applied. An error if a shard has died.
     fn wait(&self) -> Result<(), Dead> {
         let (sign, signs) = crossbeam_channel::bounded(0);
-        let asked = self.outlets.iter().fold(Ok(()), |asked, outlet| asked.and(outlet.flush(sign.clone())));
+        let mut asked = Ok(());
+        for outlet in &self.outlets {
+            asked = asked.and(outlet.flush(sign.clone()));
+        }
         drop(sign);
         // Shards answer by dropping their sign; the channel is disconnected when all have.
         let disconnected = signs.recv();
