@@ -27,7 +27,7 @@ smoke() {
 smoke capture 5000
 smoke simd 20000
 smoke payload 2000
-smoke index 1000
-smoke sequence 20000
+smoke index 500
+smoke sequence 3000
 smoke http 2000
 smoke dump 300
