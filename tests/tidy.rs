@@ -259,6 +259,19 @@ fn security_md_tells_the_bounds_that_hold() {
 }
 
 #[test]
+fn every_deliberate_bug_has_the_one_place_it_names() {
+    let bugs = fs::read_to_string(root().join("fuzz/mutants.txt")).expect("the list");
+    let edits: Vec<&str> = bugs.split("\n-- ").skip(1).collect();
+    assert!(edits.len() >= 10, "they are read otherwise than they are written");
+    for edit in edits {
+        let (file, edit) = edit.split_once('\n').expect("a file");
+        let (right, _) = edit.split_once("\n=>\n").expect("what is right, and what is wrong");
+        let text = fs::read_to_string(root().join(file)).expect("the file");
+        assert_eq!(text.matches(right).count(), 1, "{file}: {right}");
+    }
+}
+
+#[test]
 fn the_core_stays_small() {
     let manifest = root().join("Cargo.toml");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
