@@ -22,6 +22,7 @@ for my $bug (split /^== /m, <STDIN> =~ s/^#.*\n//mgr) {
     }
 }
 $files{'src/lib.rs'} //= do { open my $in, '<', 'src/lib.rs' or die; <$in> };
+substr $files{'src/lib.rs'}, 0, 0, "#![allow(unused_parens)]\n";
 $files{'src/lib.rs'} .= <<'RUST';
 
 pub(crate) fn is_mutant(name: &str) -> bool {
