@@ -14,6 +14,8 @@ use std::io::{self, Read, Write};
 
 const MAGIC: [u8; 8] = *b"KVCAP\0\x01\n";
 const HEADER_BYTES: usize = 24;
+/// Of a topic, and of a payload: as much as anybody may ask for of a live source. More is a damaged length.
+const FRAME_BYTES_MAX: u32 = 1 << 30;
 
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub enum Expected {
     Magic,
     /// The 24 bytes before a record's topic.
     RecordHeader,
+    /// Lengths of at most 1 GiB in a record's header.
+    FrameLengths,
     /// A topic of this many bytes.
     Topic(u32),
     /// A payload of this many bytes.
@@ -64,6 +68,9 @@ impl fmt::Display for Expected {
         match self {
             Self::Magic => f.write_str("the 8-byte magic of a capture"),
             Self::RecordHeader => write!(f, "a record header of {HEADER_BYTES} bytes"),
+            Self::FrameLengths => {
+                write!(f, "a record header with lengths of at most {FRAME_BYTES_MAX} bytes")
+            }
             Self::Topic(bytes) => write!(f, "{bytes} topic bytes"),
             Self::Payload(bytes) => write!(f, "{bytes} payload bytes"),
         }
@@ -76,10 +83,12 @@ impl fmt::Display for KvcapError {
             Self::Io(error) => write!(f, "cannot read the capture: {error}"),
             Self::Damaged { offset, expected, found_bytes } => {
                 write!(f, "damaged capture: at byte {offset} expected {expected}, ")?;
-                if *expected == Expected::Magic && *found_bytes == MAGIC.len() as u64 {
-                    f.write_str("found other bytes")
-                } else {
-                    write!(f, "the file ends after {found_bytes}")
+                match expected {
+                    Expected::FrameLengths => f.write_str("found longer ones"),
+                    Expected::Magic if *found_bytes == MAGIC.len() as u64 => f.write_str("found other bytes"),
+                    Expected::Magic | Expected::RecordHeader | Expected::Topic(_) | Expected::Payload(_) => {
+                        write!(f, "the file ends after {found_bytes}")
+                    }
                 }
             }
         }
@@ -140,7 +149,7 @@ impl<R: Read> Reader<R> {
     /// with a declared length. After an error the reader is of no further use.
     ///
     /// # Errors
-    /// If reading fails, or the capture ends inside a record.
+    /// If reading fails, the capture ends inside a record, or a record claims a topic or payload longer than 1 GiB.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, KvcapError> {
         let start = self.offset;
         let mut header = [0; HEADER_BYTES];
@@ -155,6 +164,10 @@ impl<R: Read> Reader<R> {
         let [unix_ns, sequence, lengths] = words(header);
         #[expect(clippy::cast_possible_truncation, reason = "the word holds two 32-bit lengths")]
         let (topic_bytes, payload_bytes) = (lengths as u32, (lengths >> 32) as u32);
+        if topic_bytes.max(payload_bytes) > FRAME_BYTES_MAX {
+            let (expected, found_bytes) = (Expected::FrameLengths, HEADER_BYTES as u64);
+            return Err(KvcapError::Damaged { offset: start, expected, found_bytes });
+        }
         self.buffer.clear();
         self.append(topic_bytes, Expected::Topic(topic_bytes))?;
         self.append(payload_bytes, Expected::Payload(payload_bytes))?;
@@ -227,11 +240,11 @@ impl<W: Write> Writer<W> {
     /// Appends a record.
     ///
     /// # Errors
-    /// If writing fails, or the topic or payload is longer than 4 GiB; nothing was written then.
+    /// If writing fails, or the topic or payload is longer than 1 GiB; nothing was written then.
     pub fn write(&mut self, record: &Record<'_>) -> io::Result<()> {
         let length = |bytes: &[u8]| {
-            let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a frame longer than 4 GiB");
-            u32::try_from(bytes.len()).map_err(|_| too_long())
+            let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a frame longer than 1 GiB");
+            u32::try_from(bytes.len()).ok().filter(|&bytes| bytes <= FRAME_BYTES_MAX).ok_or_else(too_long)
         };
         let lengths = [length(record.topic)?, length(record.payload)?];
         self.inner.write_all(&record.unix_ns.to_le_bytes())?;
@@ -349,7 +362,9 @@ mod tests {
 
     #[test]
     fn a_declared_length_reserves_nothing() {
-        for (topic, payload) in [(u32::MAX, 0), (2, u32::MAX), (u32::MAX, u32::MAX)] {
+        for (topic, payload) in
+            [(FRAME_BYTES_MAX, 0), (2, FRAME_BYTES_MAX), (FRAME_BYTES_MAX, FRAME_BYTES_MAX)]
+        {
             let mut bytes = MAGIC.to_vec();
             bytes.extend([0; 16]);
             bytes.extend(topic.to_le_bytes());
@@ -358,6 +373,23 @@ mod tests {
             let mut reader = Reader::new(bytes.as_slice()).unwrap();
             assert!(matches!(reader.next_record(), Err(KvcapError::Damaged { .. })));
             assert!(reader.buffer.capacity() < 4096, "{} bytes reserved", reader.buffer.capacity());
+        }
+    }
+
+    /// Else a hole in a file would be read until memory is full.
+    #[test]
+    fn a_length_that_nobody_sends_is_damage_at_once() {
+        for (topic, payload) in [(u32::MAX, 0), (0, FRAME_BYTES_MAX + 1)] {
+            let mut header = MAGIC.to_vec();
+            header.extend([0; 16]);
+            header.extend(topic.to_le_bytes());
+            header.extend(payload.to_le_bytes());
+            let mut reader = Reader::new(header.as_slice().chain(io::repeat(0))).unwrap();
+            assert_eq!(
+                reader.next_record().unwrap_err().to_string(),
+                "damaged capture: at byte 8 expected a record header with lengths of at most 1073741824 bytes, \
+                 found longer ones"
+            );
         }
     }
 

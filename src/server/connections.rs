@@ -1,5 +1,5 @@
-//! The listening socket with bounds: so many connections at a time, none of which may say nothing for long. Without them a
-//! client could keep every file descriptor of the process.
+//! The listening socket with bounds: so many connections at a time, none of which may say nothing for long, or ask for as long as
+//! it likes. Without them a client could keep every file descriptor of the process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,29 +16,40 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// A connection over which so long no byte goes either way is closed. Longer than the pools of HTTP clients keep them.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// From the first byte of a request to the first of its answer: else one byte now and then would keep a connection for ever.
+const REQUEST_MAX: Duration = Duration::from_secs(120);
 
 /// Accepts a connection when one of so many is free; the others wait in the kernel's queue.
 pub(super) struct Connections {
     listener: TcpListener,
     free: Arc<Semaphore>,
+    times: Times,
+}
+
+/// How long a connection may be silent, and a request go without an answer.
+#[derive(Clone, Copy)]
+struct Times {
     silence_max: Duration,
+    request_max: Duration,
 }
 
 /// An accepted connection.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Ends what is silent.
-    silence: Pin<Box<Sleep>>,
-    silence_max: Duration,
-    /// Bytes went since `silence` was set.
+    /// Ends what is silent, or asks for too long.
+    end: Pin<Box<Sleep>>,
+    times: Times,
+    /// Bytes went since `end` was set.
     moved: bool,
+    /// When the request began that has no answer yet.
+    asked: Option<Instant>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connections {
     pub(super) fn new(listener: TcpListener, connections: usize) -> Self {
         let free = Arc::new(Semaphore::new(connections));
-        Self { listener, free, silence_max: SILENCE_MAX }
+        Self { listener, free, times: Times { silence_max: SILENCE_MAX, request_max: REQUEST_MAX } }
     }
 }
 
@@ -54,9 +65,8 @@ impl Listener for Connections {
         let (stream, address) = Listener::accept(&mut self.listener).await;
         // Answers are one write each; without this the last part of a long one would wait.
         let _ = stream.set_nodelay(true);
-        let silence = Box::pin(sleep(self.silence_max));
-        let connection =
-            Connection { stream, silence, silence_max: self.silence_max, moved: false, _place: place };
+        let (times, end) = (self.times, Box::pin(sleep(self.times.silence_max)));
+        let connection = Connection { stream, end, times, moved: false, asked: None, _place: place };
         (connection, address)
     }
 
@@ -66,17 +76,27 @@ impl Listener for Connections {
 }
 
 impl Connection {
-    /// Passes on what the stream says, unless it has said nothing for too long.
+    /// Passes on what the stream says, unless it has said nothing, or gone on asking, for too long.
     fn heard<T>(&mut self, context: &mut Context<'_>, said: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if said.is_ready() {
             self.moved = true;
             return said;
         }
         if std::mem::take(&mut self.moved) {
-            self.silence.as_mut().reset(Instant::now() + self.silence_max);
+            let silent = Instant::now() + self.times.silence_max;
+            let asked = self.asked.map(|asked| asked + self.times.request_max);
+            self.end.as_mut().reset(asked.map_or(silent, |asked| asked.min(silent)));
         }
-        ready!(self.silence.as_mut().poll(context));
+        ready!(self.end.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Connection {
+    const fn answered(&mut self, said: &Poll<io::Result<usize>>) {
+        if said.is_ready() {
+            self.asked = None;
+        }
     }
 }
 
@@ -86,7 +106,11 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
         let said = Pin::new(&mut self.stream).poll_read(context, into);
+        if into.filled().len() > before {
+            self.asked.get_or_insert_with(Instant::now);
+        }
         self.heard(context, said)
     }
 }
@@ -98,6 +122,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let said = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.answered(&said);
         self.heard(context, said)
     }
 
@@ -107,6 +132,7 @@ impl AsyncWrite for Connection {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let said = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.answered(&said);
         self.heard(context, said)
     }
 
@@ -130,18 +156,20 @@ mod tests {
 
     use super::*;
 
-    /// A listener of so many connections, each of which may be silent for so long.
-    fn listen(connections: usize, silence_max: Duration) -> (Connections, SocketAddr) {
+    const TIMES: Times = Times { silence_max: SILENCE_MAX, request_max: REQUEST_MAX };
+
+    /// A listener of so many connections.
+    fn listen(connections: usize, times: Times) -> (Connections, SocketAddr) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
-        (Connections { silence_max, ..Connections::new(listener, connections) }, address)
+        (Connections { times, ..Connections::new(listener, connections) }, address)
     }
 
     #[tokio::test]
     async fn a_connection_too_many_waits_for_another_to_end() {
-        let (mut listener, address) = listen(2, SILENCE_MAX);
+        let (mut listener, address) = listen(2, TIMES);
         let _clients = [(); 3].map(|()| Client::connect(address).unwrap());
         let (first, _second) = (listener.accept().await, listener.accept().await);
         let mut waiting = Box::pin(listener.accept());
@@ -154,23 +182,46 @@ mod tests {
         waiting.await;
     }
 
+    /// Reads what came.
+    async fn read(connection: &mut Connection) -> io::Result<usize> {
+        let mut bytes = [0; 8];
+        let mut into = ReadBuf::new(&mut bytes);
+        let read = std::future::poll_fn(|context| Pin::new(&mut *connection).poll_read(context, &mut into));
+        read.await.map(|()| into.filled().len())
+    }
+
     #[tokio::test]
     async fn who_says_nothing_is_cut_off_and_who_speaks_is_not() {
-        let (mut listener, address) = listen(2, Duration::from_millis(300));
+        let (mut listener, address) = listen(2, Times { silence_max: Duration::from_millis(300), ..TIMES });
         let mut client = Client::connect(address).unwrap();
         let (mut connection, _) = listener.accept().await;
-        let mut bytes = [0; 8];
-        let mut read = async || {
-            let mut into = ReadBuf::new(&mut bytes);
-            let read =
-                std::future::poll_fn(|context| Pin::new(&mut connection).poll_read(context, &mut into));
-            read.await.map(|()| into.filled().len())
-        };
         for _ in 0..4 {
             sleep(Duration::from_millis(100)).await;
             client.write_all(b"x").unwrap();
-            assert_eq!(read().await.unwrap(), 1);
+            assert_eq!(read(&mut connection).await.unwrap(), 1);
         }
-        assert_eq!(read().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(read(&mut connection).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_ever_is_cut_off_and_who_is_answered_is_not() {
+        let (mut listener, address) = listen(2, Times { request_max: Duration::from_millis(300), ..TIMES });
+        let mut client = Client::connect(address).unwrap();
+        let (mut connection, _) = listener.accept().await;
+        for _ in 0..4 {
+            client.write_all(b"x").unwrap();
+            assert_eq!(read(&mut connection).await.unwrap(), 1);
+            sleep(Duration::from_millis(100)).await;
+            let answer = std::future::poll_fn(|context| Pin::new(&mut connection).poll_write(context, b"y"));
+            assert_eq!(answer.await.unwrap(), 1);
+        }
+        let end = loop {
+            client.write_all(b"x").unwrap();
+            match read(&mut connection).await {
+                Ok(_) => sleep(Duration::from_millis(100)).await,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::TimedOut);
     }
 }

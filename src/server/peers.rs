@@ -39,7 +39,11 @@ impl FromStr for PeerUrl {
     fn from_str(text: &str) -> Result<Self, ServiceError> {
         let is_one = |uri: Uri| {
             uri.scheme_str() == Some("http")
-                && uri.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'))
+                && uri.authority().is_some_and(|it| {
+                    // A number that is no port counts as none.
+                    let has_port = it.port().is_some() || it.as_str().len() == it.host().len();
+                    has_port && !it.host().is_empty() && !it.as_str().contains('@')
+                })
                 && uri.query().is_none()
         };
         if text.len() <= URL_BYTES_MAX && text.parse().is_ok_and(is_one) {

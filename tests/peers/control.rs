@@ -33,8 +33,16 @@ fn peers_come_and_go_as_with_dynamo() {
     let gone = instance.post("/deregister_peer", &json!({"url": one}));
     assert_eq!(gone, (404, json!({"error": "peer not found"})));
     assert_eq!(instance.get("/peers"), (200, json!([other])));
-    for bad in ["", "host:1", "https://h:1", "http://", "http://u@h:1", "http://h:1/?x", "file:///etc/passwd"]
-    {
+    for bad in [
+        "",
+        "host:1",
+        "http://h:65536",
+        "https://h:1",
+        "http://",
+        "http://u@h:1",
+        "http://h:1/?x",
+        "file:///etc/passwd",
+    ] {
         let (status, answer) = instance.post("/register_peer", &json!({"url": bad}));
         assert!(
             status == 400 && answer["error"].as_str().unwrap().contains("http://HOST:PORT"),
