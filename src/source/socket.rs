@@ -30,8 +30,10 @@ const HANDSHAKE_SUCCEEDED: u16 = 0x1000;
 const DISCONNECTED: u16 = 0x0200;
 const CONNECT_RETRIED: u16 = 0x0004;
 const MONITOR_STOPPED: u16 = 0x0400;
-/// What libzmq may take to end a socket on its own threads; normally less than a millisecond.
-const END_MAX: Duration = Duration::from_secs(1);
+/// What libzmq may take to end a socket on its own threads; normally less than a millisecond. In waits, and not until a moment, so
+/// that a process that was stopped meanwhile does not give up when it goes on.
+const END_WAIT: Duration = Duration::from_millis(100);
+const END_WAITS: u32 = 600;
 
 /// Sockets that can be polled together, and their I/O thread.
 pub(super) struct Hub(zmq::Context);
@@ -299,11 +301,14 @@ impl Drop for Monitor {
     /// A subscriber ends on libzmq's threads, some time after it was dropped, and is told of until then. With nobody there to be
     /// told, libzmq's thread would wait for ever, and every other source of the context with it.
     fn drop(&mut self) {
-        let (end, mut frames) = (Instant::now() + END_MAX, Frames::new());
-        while let Ok(is_told) = receive(&self.0, &mut frames) {
-            let left = end.saturating_duration_since(Instant::now());
-            let is_over = is_told && event(&frames) == Some(MONITOR_STOPPED);
-            if is_over || left.is_zero() || (!is_told && wait(&self.0, left).is_err()) {
+        let mut frames = Frames::new();
+        for _ in 0..END_WAITS {
+            while receive(&self.0, &mut frames).is_ok_and(|is_told| is_told) {
+                if event(&frames) == Some(MONITOR_STOPPED) {
+                    return;
+                }
+            }
+            if wait(&self.0, END_WAIT).is_err() {
                 return;
             }
         }
