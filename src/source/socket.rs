@@ -3,7 +3,7 @@
 //! Received messages are looked at where libzmq put them; the same message objects are filled again and again.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::options::{Problem, SourceError, SourceOptions, binds, check_endpoint};
 use crate::{FrameError, Message, ReplayReply};
