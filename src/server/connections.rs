@@ -33,6 +33,8 @@ struct Times {
     request_max: Duration,
 }
 
+const TIMES: Times = Times { silence_max: SILENCE_MAX, request_max: REQUEST_MAX };
+
 /// An accepted connection.
 pub(super) struct Connection {
     stream: TcpStream,
@@ -49,7 +51,7 @@ pub(super) struct Connection {
 impl Connections {
     pub(super) fn new(listener: TcpListener, connections: usize) -> Self {
         let free = Arc::new(Semaphore::new(connections));
-        Self { listener, free, times: Times { silence_max: SILENCE_MAX, request_max: REQUEST_MAX } }
+        Self { listener, free, times: TIMES }
     }
 }
 
@@ -90,13 +92,17 @@ impl Connection {
         ready!(self.end.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
-}
 
-impl Connection {
-    const fn answered(&mut self, said: &Poll<io::Result<usize>>) {
+    /// The same of an answer, with which the request is over.
+    fn answered(
+        &mut self,
+        context: &mut Context<'_>,
+        said: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if said.is_ready() {
             self.asked = None;
         }
+        self.heard(context, said)
     }
 }
 
@@ -122,8 +128,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let said = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.answered(&said);
-        self.heard(context, said)
+        self.answered(context, said)
     }
 
     fn poll_write_vectored(
@@ -132,8 +137,7 @@ impl AsyncWrite for Connection {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let said = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.answered(&said);
-        self.heard(context, said)
+        self.answered(context, said)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -155,8 +159,6 @@ mod tests {
     use std::net::TcpStream as Client;
 
     use super::*;
-
-    const TIMES: Times = Times { silence_max: SILENCE_MAX, request_max: REQUEST_MAX };
 
     /// A listener of so many connections.
     fn listen(connections: usize, times: Times) -> (Connections, SocketAddr) {
