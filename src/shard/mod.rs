@@ -7,7 +7,9 @@ mod version;
 mod run;
 mod children;
 mod locations;
+mod crowds;
 mod runs;
+mod holders;
 mod writer;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How runs come, grow, shrink and go. Who holds what of them is the writer's business.
+//! How runs come, grow, shrink and go. Who holds them is in `holders.rs`.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use ahash::RandomState;
 use super::Common;
 use super::arena::Arena;
 use super::children::{self, Key};
+use super::crowds::Crowds;
 use super::locations::Location;
 use super::memory::{Line, View};
 use super::run::{
-    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, Holder, IS_UNEVEN, OFFSET,
-    PAGE_BLOCKS, PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
+    CHILD_COUNTS, CHILDREN, FIRST, HEADER_WORDS, HINT, HOLDER_COUNTS, HOLDERS, OFFSET, PAGE_BLOCKS,
+    PAGE_WORDS, PARENT, ROOT, RUN_MAX, Run, SPINE, TABLE_SHIFT, TABLE_USED, high, low, pair,
 };
 use super::version;
 use crate::hash::PageKey;
@@ -35,14 +36,13 @@ impl Position {
 #[derive(Debug)]
 pub(super) struct Runs {
     pub(super) arena: Arena,
+    pub(super) crowds: Crowds,
     hasher: RandomState,
     page_key: PageKey,
 }
 
 /// Pages whose lines and digests lie in the header.
 const INLINE_PAGES: usize = 4;
-/// Holders that lie in the header.
-const INLINE_HOLDERS: usize = 2;
 /// Beside the number of children removed since the last offset of one was looked for: it may be less by now.
 const IS_OLD: u32 = 1 << 31;
 /// Places of the smallest table of children.
@@ -53,7 +53,8 @@ impl Runs {
         let mut arena = Arena::new(Arc::clone(&common.pins), common.shard_bytes);
         let root = arena.take(HEADER_WORDS);
         debug_assert_eq!(root, Some(ROOT), "the first line of all, and all 0");
-        Self { arena, hasher: common.hasher.clone(), page_key: common.page_key.clone() }
+        let crowds = Crowds::new(common.hasher.clone());
+        Self { arena, crowds, hasher: common.hasher.clone(), page_key: common.page_key.clone() }
     }
 
     #[inline]
@@ -239,64 +240,13 @@ impl Runs {
         }
     }
 
-    /// Adds a holder of a run; gives its place. `None` if there is no room.
-    pub(super) fn add_holder(&mut self, line: Line, holder: Holder) -> Option<usize> {
-        let run = self.run(line)?;
-        let free = run.holders().iter().position(|word| word.load(Ordering::Relaxed) == 0);
-        let place = match free {
-            Some(place) => place,
-            None => {
-                let link = run.load(HOLDERS);
-                let count = run.holders().len();
-                if high(link) == 0 || Arena::room(count) == count {
-                    self.move_holders(line, count + 1)?;
-                } else {
-                    self.view().words(Line(high(link)), count + 1).last()?.store(0, Ordering::Relaxed);
-                    run.store(HOLDERS, link + 1);
-                }
-                count
-            }
-        };
-        let run = self.run(line)?;
-        run.holders().get(place)?.store(holder.word(), Ordering::Release);
-        count_holders(run, 1);
-        Some(place)
-    }
-
-    /// Moves a run's holders to a place for so many.
-    fn move_holders(&mut self, line: Line, count: usize) -> Option<()> {
-        let link = if count <= INLINE_HOLDERS { 0 } else { self.arena.take(count)?.0 };
-        let link = pair(link, count as u32);
-        let run = self.run(line)?;
-        let (old, old_link) = (run.holders(), run.load(HOLDERS));
-        let new = run.holders_of(link);
-        let mut live = old.iter().map(|word| word.load(Ordering::Relaxed)).filter(|&word| word > 0);
-        for word in new {
-            word.store(live.next().unwrap_or(0), Ordering::Relaxed);
-        }
-        run.store(HOLDERS, link);
-        if high(old_link) > 0 {
-            self.arena.unlink(Line(high(old_link)), low(old_link) as usize);
-        }
-        Some(())
-    }
-
-    /// Moves holders together if most places are free.
-    pub(super) fn gather_holders(&mut self, line: Line) {
-        let Some(run) = self.run(line) else { return };
-        let (places, live) = (run.holders().len(), high(run.load(HOLDER_COUNTS)) as usize);
-        // Not into the header: readers may be looking at what lies there from before.
-        if places > 16 && live < places / 4 {
-            self.move_holders(line, live.max(INLINE_HOLDERS + 1));
-        }
-    }
-
     /// Gives back the blocks at a run's end that nobody holds and nothing follows; the run itself if none is left, and so on
     /// with what it continued.
     pub(super) fn shrink(&mut self, mut line: Line) {
-        while let Some(run) = self.run(line) {
+        while let Some(needed) = self.needed(line)
+            && let Some(run) = self.run(line)
+        {
             let (state, children) = (run.state(), high(run.load(CHILD_COUNTS)));
-            let needed = needed(run);
             if needed >= state.length {
                 return;
             }
@@ -309,6 +259,14 @@ impl Runs {
             let Some(parent) = self.remove_run(line) else { return };
             line = parent;
         }
+    }
+
+    /// How long a run must be for those who hold it and for its children; `None` if a look is not due.
+    fn needed(&mut self, line: Line) -> Option<u32> {
+        let run = Run::at(self.arena.view(), line)?;
+        let held = self.crowds.last_end(run)?;
+        let followed = if high(run.load(CHILD_COUNTS)) > 0 { run.last_branch() } else { 0 };
+        Some(held.max(followed))
     }
 
     /// Gives back the pages of a run that lie past a length.
@@ -332,10 +290,11 @@ impl Runs {
 
     /// Takes an empty run out; gives the one it continued, if that may be longer than needed now.
     fn remove_run(&mut self, line: Line) -> Option<Line> {
-        let run = self.run(line)?;
+        let run = Run::at(self.arena.view(), line)?;
         let (parent, offset) = run.parent();
         let key = Key::new(&self.hasher, offset, run.first());
         let (spine, holders, table) = (run.load(SPINE), run.load(HOLDERS), run.load(CHILDREN));
+        self.crowds.remove(run);
         self.unlink_child(parent, offset, key, line);
         if high(spine) > 0 {
             let room = low(spine) as usize;
@@ -383,27 +342,10 @@ fn block_at(run: Run<'_>, offset: u32) -> Option<(Location, LocalHash)> {
     Some((Location::new(page, within as u32), LocalHash(word.load(Ordering::Relaxed))))
 }
 
-/// How long a run must be for those who hold it and for its children.
-fn needed(run: Run<'_>) -> u32 {
-    let ends = run.holders().iter().filter_map(|word| Holder::from_word(word.load(Ordering::Relaxed)));
-    let held = ends.map(|holder| holder.end).max().unwrap_or(0);
-    let followed = if high(run.load(CHILD_COUNTS)) > 0 { low(run.load(HOLDER_COUNTS)) & OFFSET } else { 0 };
-    held.max(followed)
-}
-
 /// The last offset at which a child begins.
 fn last_offset(run: Run<'_>) -> u32 {
     let lines =
         run.children().iter().map(|place| low(place.load(Ordering::Relaxed))).filter(|&line| line > 0);
     let offsets = lines.filter_map(|line| Run::at(run.view, Line(line))).map(|child| child.parent().1);
     offsets.max().unwrap_or(0)
-}
-
-/// Counts holders that are not free places.
-pub(super) fn count_holders(run: Run<'_>, change: i32) {
-    let counts = run.load(HOLDER_COUNTS);
-    let live = high(counts).wrapping_add_signed(change);
-    // Without holders there is nothing uneven.
-    let rest = if live == 0 { low(counts) & !IS_UNEVEN } else { low(counts) };
-    run.store(HOLDER_COUNTS, pair(live, rest));
 }

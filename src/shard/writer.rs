@@ -12,7 +12,7 @@ use ahash::RandomState;
 use super::locations::{Location, Locations};
 use super::memory::Line;
 use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, ROOT, Run, low};
-use super::runs::{Position, Runs, count_holders};
+use super::runs::{Position, Runs};
 use super::version;
 use super::{Common, Shared};
 use crate::epoch::Pins;
@@ -133,19 +133,16 @@ impl Writer {
         }
         self.locations[slot].set(ordinal, location);
         let is_tiered = self.locations[slot].is_tiered || lane.tier_index() > 0;
-        let has_namesake = is_tiered && self.holds(lane.slot(), at);
+        let has_namesake = is_tiered && self.tiers(lane.slot(), at).contains(&true);
         if self.cover(lane, location, at) || has_namesake {
             *self.namesakes.entry((location, lane.slot())).or_insert(0) += 1;
         }
         self.cursor = Some(at.next());
     }
 
-    /// Whether a slot holds a block at any tier.
-    fn holds(&self, slot: Slot, at: Position) -> bool {
-        self.runs.run(at.run).is_some_and(|run| {
-            let mut holders = run.holders().iter().filter_map(holder);
-            holders.any(|holder| holder.lane.slot() == slot && holder.covers(at.offset))
-        })
+    /// The tiers at which a slot holds a block, by number.
+    fn tiers(&self, slot: Slot, at: Position) -> [bool; 4] {
+        self.runs.run(at.run).map_or([false; 4], |run| self.runs.crowds.tiers(run, slot, at.offset))
     }
 
     /// One ordinal fewer of a block; says whether there are others.
@@ -196,38 +193,32 @@ impl Writer {
             set(word, Holder { end: at.offset + 1, ..holder });
             return false;
         }
-        let (mut before, mut after, mut is_known) = (None, None, false);
-        for (index, word) in holders.iter().enumerate() {
-            let Some(holder) = holder(word).filter(|holder| holder.lane == lane) else { continue };
-            if holder.covers(at.offset) {
-                *self.twins.entry((location, lane)).or_insert(0) += 1;
-                return true;
-            }
-            is_known = true;
-            if holder.end == at.offset {
-                before = Some((index, holder));
-            } else if holder.start == at.offset + 1 {
-                after = Some((index, holder));
-            }
-            if is_even {
-                break;
-            }
+        let around = self.runs.crowds.around(run, lane, at.offset);
+        if around.at.is_some() {
+            *self.twins.entry((location, lane)).or_insert(0) += 1;
+            return true;
         }
-        match (before, after) {
+        match (around.before, around.after) {
             (Some((index, holder)), None) => {
                 set(&holders[index], Holder { end: at.offset + 1, ..holder });
                 self.hand = Hand { run: at.run, lane, index };
             }
-            (None, Some((index, holder))) => set(&holders[index], Holder { start: at.offset, ..holder }),
+            (None, Some((index, holder))) => {
+                set(&holders[index], Holder { start: at.offset, ..holder });
+                self.runs.move_start(at.run, index, holder, at.offset);
+            }
             (Some((index, holder)), Some((other, rest))) => {
                 set(&holders[index], Holder { end: rest.end, ..holder });
                 self.shared.give_way();
                 version::change(run.state_word(), || holders[other].store(0, Ordering::Release));
-                count_holders(run, -1);
-                self.runs.gather_holders(at.run);
+                let is_long = self.runs.crowds.is_long(run);
+                self.runs.free_holder(at.run, other, rest);
+                if is_long {
+                    self.runs.shrink(at.run);
+                }
             }
             (None, None) => {
-                if is_known || at.offset > 0 {
+                if around.is_known || at.offset > 0 {
                     set_uneven(run);
                 }
                 let holder = Holder { lane, start: at.offset, end: at.offset + 1 };
@@ -256,7 +247,7 @@ impl Writer {
         let covers =
             |word: &AtomicU64| holder(word).filter(|holder| holder.lane == lane && holder.covers(at.offset));
         let in_hand = holders.get(self.hand.index).and_then(covers).map(|holder| (self.hand.index, holder));
-        let search = || holders.iter().enumerate().find_map(|(index, word)| Some((index, covers(word)?)));
+        let search = || self.runs.crowds.covering(run, lane, at.offset);
         let Some((index, holder)) = in_hand.or_else(search) else { return };
         let (is_first, is_last) = (holder.start == at.offset, holder.end == at.offset + 1);
         if !is_last {
@@ -274,17 +265,18 @@ impl Writer {
             (false, _) => Holder { end: at.offset, ..holder }.word(),
         };
         self.shared.give_way();
-        // The holders may have moved, but in order: where one is added, no place was free.
+        // The holders may have moved, each to the same place.
         let Some(run) = self.runs.run(at.run) else { return };
         let Some(word) = run.holders().get(index) else { return };
         version::change(run.state_word(), || word.store(left, Ordering::Release));
         self.hand = Hand { run: at.run, lane, index };
-        let length = run.state().length;
-        if left == 0 {
-            count_holders(run, -1);
-            self.runs.gather_holders(at.run);
+        let is_shorter = at.offset + 1 == run.state().length || self.runs.crowds.is_long(run);
+        match (is_first, is_last) {
+            (true, true) => self.runs.free_holder(at.run, index, holder),
+            (true, false) => self.runs.move_start(at.run, index, holder, at.offset + 1),
+            (false, _) => {}
         }
-        if at.offset + 1 == length {
+        if is_shorter {
             self.runs.shrink(at.run);
         }
     }
@@ -316,14 +308,7 @@ impl Writer {
 
     fn sweep_block(&mut self, slot: Slot, location: Location) {
         let Some(at) = self.runs.position(location) else { return };
-        let mut held = [false; 4];
-        for holder in
-            self.runs.run(at.run).into_iter().flat_map(|run| run.holders().iter().filter_map(holder))
-        {
-            if holder.lane.slot() == slot && holder.covers(at.offset) {
-                held[holder.lane.tier_index()] = true;
-            }
-        }
+        let held = self.tiers(slot, at);
         // The block stays until the last of these.
         for tier in Tier::ALL.into_iter().filter(|tier| held[tier.index()]) {
             let lane = slot.lane(tier);
@@ -352,6 +337,7 @@ impl Writer {
         }
         self.free_slots();
         self.runs.arena.give_back();
+        self.runs.crowds.settle();
         if self.twins.is_empty() {
             self.twins.shrink_to_fit();
         }
@@ -393,7 +379,9 @@ impl Writer {
         let namesakes = self.namesakes.capacity() * (size_of::<((Location, Slot), u32)>() + 1);
         let locations: usize = self.locations.iter().map(Locations::bytes).sum();
         let lists = self.locations.capacity() * size_of::<Locations>();
-        self.shared.set_bytes(self.runs.arena.bytes() + twins + namesakes + locations + lists);
+        self.shared.set_bytes(
+            self.runs.arena.bytes() + self.runs.crowds.bytes() + twins + namesakes + locations + lists,
+        );
     }
 }
 

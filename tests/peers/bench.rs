@@ -141,8 +141,11 @@ pub(crate) fn answering(body: &str) -> String {
     stub([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// An endpoint where nobody is.
+/// An endpoint where nobody is, nor will be: its port stays taken until the process ends, without anybody who listens.
 pub(crate) fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    std::mem::forget(socket);
+    url
 }

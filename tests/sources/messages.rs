@@ -90,10 +90,16 @@ fn whoever_does_not_speak_the_protocol_is_tried_again() {
 fn publishers_may_connect_to_us() {
     let engine = kvtap::Engine::new(kvtap::Config::default()).unwrap();
     let listeners = kvtap::source::Listeners::start(1).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut options = SourceOptions::new(format!("tcp://*:{port}"), 7);
-    options.ingest = crate::bench::config();
-    let source = listeners.add(&engine, options).unwrap();
+    let (port, source) = loop {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut options = SourceOptions::new(format!("tcp://*:{port}"), 7);
+        options.ingest = crate::bench::config();
+        match listeners.add(&engine, options) {
+            Ok(source) => break (port, source),
+            // Another test took the port.
+            Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+        }
+    };
     let publisher = Publisher::connect(&format!("tcp://127.0.0.1:{port}"));
     publisher.wait_for_subscriber();
     publisher.send(0, &life(0, 0));
