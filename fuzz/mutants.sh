@@ -17,7 +17,7 @@ names=("$@")
 [ $# -gt 0 ] || mapfile -t names <<<"$all"
 
 suites=()
-for suite in sequence reasons shards regressions malformed concurrency server peers; do suites+=(--test "$suite"); done
+for suite in sequence reasons shards crowds regressions malformed concurrency server peers; do suites+=(--test "$suite"); done
 
 # by_tests NAME: the first test that fails.
 by_tests() {

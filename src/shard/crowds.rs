@@ -150,8 +150,8 @@ impl Crowds {
             return;
         }
         let crowd = self.0.entry(run.line).or_default();
-        crowd.places.clear();
-        crowd.free.clear();
+        // With room for no more than there are.
+        (crowd.places, crowd.free) = <_>::default();
         for (place, word) in holders.iter().enumerate() {
             match load(word) {
                 Some(holder) => crowd.add(place, holder),

@@ -399,3 +399,52 @@ fn set(word: &AtomicU64, holder: Holder) {
 fn set_uneven(run: Run<'_>) {
     run.store(HOLDER_COUNTS, run.load(HOLDER_COUNTS) | u64::from(IS_UNEVEN));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::{CHILD_COUNTS, high};
+    use super::*;
+    use crate::hash::PageKey;
+
+    /// Few enough that a run's length is not looked at with each removal.
+    const SLOTS: usize = 20;
+
+    fn writer() -> Writer {
+        Writer::new(Common {
+            pins: Arc::new(Pins::new()),
+            slots: Arc::new(Slots::new(1)),
+            hasher: RandomState::new(),
+            page_key: PageKey::new(1),
+            shard_bytes: 1 << 30,
+        })
+    }
+
+    fn record(op: Op, slot: usize, block: u32) -> Record {
+        let lane = Slot::new(slot).expect("few").lane(Tier::Device);
+        Record::new(op, lane, Ordinal(block), u64::from(block) + 1)
+    }
+
+    #[test]
+    fn a_run_that_many_hold_is_shortened_as_they_leave_it() {
+        let mut writer = writer();
+        for slot in 0..SLOTS {
+            let stores = (0..if slot == 0 { 10 } else { 100 }).map(|block| record(Op::Store, slot, block));
+            writer.apply(&std::iter::once(record(Op::After, slot, 0)).chain(stores).collect::<Vec<_>>());
+        }
+        let (_, first) = writer.locate(Slot::new(0).expect("few"), Ordinal(0)).expect("held");
+        let length = |writer: &Writer| writer.runs.run(first.run).expect("a run").state().length;
+        assert_eq!(length(&writer), 100);
+        for block in (10..100).rev() {
+            (1..SLOTS).for_each(|slot| writer.apply(&[record(Op::Forget, slot, block)]));
+            // One of them may have been the last to pay for a look.
+            assert!((block..=block + 1).contains(&length(&writer)), "{} at {block}", length(&writer));
+        }
+        (1..SLOTS).for_each(|slot| {
+            writer.apply(&(0..10).map(|block| record(Op::Forget, slot, block)).collect::<Vec<_>>())
+        });
+        assert_eq!(length(&writer), 10);
+        writer.apply(&(0..10).map(|block| record(Op::Forget, 0, block)).collect::<Vec<_>>());
+        assert!(writer.locate(Slot::new(0).expect("few"), Ordinal(0)).is_none());
+        assert_eq!(high(writer.runs.run(ROOT).expect("a run").load(CHILD_COUNTS)), 0);
+    }
+}
