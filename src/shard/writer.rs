@@ -439,11 +439,10 @@ mod tests {
             // One of them may have been the last to pay for a look.
             assert!((block..=block + 1).contains(&length(&writer)), "{} at {block}", length(&writer));
         }
-        (1..SLOTS).for_each(|slot| {
-            writer.apply(&(0..10).map(|block| record(Op::Forget, slot, block)).collect::<Vec<_>>())
-        });
+        let rest = |slot| (0..10).map(move |block| record(Op::Forget, slot, block));
+        writer.apply(&(1..SLOTS).flat_map(rest).collect::<Vec<_>>());
         assert_eq!(length(&writer), 10);
-        writer.apply(&(0..10).map(|block| record(Op::Forget, 0, block)).collect::<Vec<_>>());
+        writer.apply(&rest(0).collect::<Vec<_>>());
         assert!(writer.locate(Slot::new(0).expect("few"), Ordinal(0)).is_none());
         assert_eq!(high(writer.runs.run(ROOT).expect("a run").load(CHILD_COUNTS)), 0);
     }
