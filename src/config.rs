@@ -144,17 +144,28 @@ impl Config {
     }
 }
 
+impl SourceConfig {
+    /// Checks what is said of a source, as [`Engine::ingest`](crate::Engine::ingest) does.
+    ///
+    /// # Errors
+    /// If a number is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=65_536).contains(&self.block_size) {
+            return Err(Problem::BlockSize(self.block_size).into());
+        }
+        if self.blocks_max == 0 {
+            return Err(Problem::BlocksMax.into());
+        }
+        if !(1..=RANKS_MAX).contains(&self.ranks_max) {
+            return Err(Problem::RanksMax(self.ranks_max).into());
+        }
+        Ok(())
+    }
+}
+
 /// Checks what is said of a source, and makes its decoder.
 pub(crate) fn decoder(config: &SourceConfig) -> Result<Decoder, ConfigError> {
-    if !(1..=65_536).contains(&config.block_size) {
-        return Err(Problem::BlockSize(config.block_size).into());
-    }
-    if config.blocks_max == 0 {
-        return Err(Problem::BlocksMax.into());
-    }
-    if !(1..=RANKS_MAX).contains(&config.ranks_max) {
-        return Err(Problem::RanksMax(config.ranks_max).into());
-    }
+    config.check()?;
     let mut decoder = match config.simd {
         None => Decoder::new(config.digest),
         Some(level) => Decoder::with_simd(config.digest, level).ok_or(Problem::Simd(level))?,

@@ -220,6 +220,7 @@ fn what_cannot_be_done_is_said_in_one_sentence_with_its_status() {
             "block_size mismatch for model=m routing_group=default: existing=4, requested=8",
         ),
         (with("instance_id", 7.into()), 409, "instance 7 dp_rank 0 already registered"),
+        (with("block_size", 65_537.into()), 400, "block size must be 1 to 65536 tokens, not 65537"),
         (with("block_size", "four".into()), 422, "block_size"),
         (with("copies", "two".into()), 422, "copies"),
         (
@@ -255,9 +256,8 @@ fn what_cannot_be_done_is_said_in_one_sentence_with_its_status() {
     assert_eq!(status, 409);
     assert_eq!(answer["error"], "instance 7 is already registered for model=m routing_group=default");
     // A partition that came to nothing is not there.
-    let mut bad = registration(&publisher.endpoint, 8, 0);
+    let mut bad = registration(&format!("ipc://@{}", "x".repeat(200)), 8, 0);
     bad["model_name"] = "new".into();
-    bad["block_size"] = 0.into();
     assert_eq!(bench.post("/register", &bad).0, 400);
     assert_eq!(bench.post("/query", &json!({"token_ids": [], "model_name": "new"})).0, 404);
 }

@@ -192,7 +192,7 @@ mod tests {
         read.await.map(|()| into.filled().len())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn who_says_nothing_is_cut_off_and_who_speaks_is_not() {
         let (mut listener, address) = listen(2, Times { silence_max: Duration::from_millis(300), ..TIMES });
         let mut client = Client::connect(address).unwrap();
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(read(&mut connection).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn who_asks_for_ever_is_cut_off_and_who_is_answered_is_not() {
         let (mut listener, address) = listen(2, Times { request_max: Duration::from_millis(300), ..TIMES });
         let mut client = Client::connect(address).unwrap();

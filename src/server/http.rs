@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use tokio::sync::watch;
 
+use super::body::Limit;
 use super::connections::Connections;
 use super::problem::ServiceError;
 use super::service::Service;
@@ -41,7 +41,7 @@ pub fn router(service: Arc<Service>) -> Router {
     let queries = Router::new()
         .route("/query", post(queries::query))
         .route("/query_by_hash", post(queries::query_by_hash))
-        .layer(DefaultBodyLimit::max(service.options.query_body_bytes));
+        .layer(Extension(Limit(service.options.query_body_bytes)));
     let routes = Router::new()
         .route("/", get(page))
         .route("/page.css", get(style))
@@ -58,7 +58,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/deregister_peer", post(peers::deregister))
         .route("/peers", get(peers::list))
         .route("/metrics", get(metrics::metrics))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(Limit(BODY_BYTES_MAX)))
         .merge(queries)
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)

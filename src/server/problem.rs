@@ -3,7 +3,7 @@
 use std::fmt;
 
 use axum::Json;
-use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
@@ -106,16 +106,6 @@ impl From<ConfigError> for ServiceError {
 impl From<JsonRejection> for ServiceError {
     fn from(rejection: JsonRejection) -> Self {
         Self::refused(rejection.status(), rejection.body_text())
-    }
-}
-
-impl From<BytesRejection> for ServiceError {
-    fn from(rejection: BytesRejection) -> Self {
-        let status = rejection.status();
-        if status == StatusCode::PAYLOAD_TOO_LARGE {
-            return Self::refused(status, "the body is longer than this endpoint takes");
-        }
-        Self::refused(status, rejection.body_text())
     }
 }
 

@@ -106,12 +106,13 @@ impl SourceOptions {
         Ok(moved)
     }
 
-    /// Checks endpoints, topic and limits.
+    /// Checks endpoints, topic, limits and what is said of the source.
     ///
     /// # Errors
     /// If an endpoint cannot be connected to, or something is out of its range.
     pub fn check(&self) -> Result<(), SourceError> {
         check_endpoint(&self.endpoint)?;
+        self.ingest.check()?;
         if self.topic.len() > TOPIC_BYTES_MAX {
             return Err(Problem::Topic(self.topic.len()).into());
         }
