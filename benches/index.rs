@@ -102,6 +102,19 @@ fn ingest(criterion: &mut Criterion) {
         let run = |filled: Filled| filled.each(&prompts, clear);
         bencher.iter_batched(|| Filled::new(&prompts), run, BatchSize::PerIteration);
     });
+    // One prompt of all workers, of which each gives up every other block.
+    let shared = vec![Blocks::new(0, DEPTH); prompts.len()];
+    group.throughput(Throughput::Elements(PROMPTS * DEPTH as u64 / 2));
+    group.bench_function("pieces", |bencher| {
+        let run = |filled: Filled| {
+            filled.each(&shared, |ingest, number, prompt| {
+                for hash in prompt.engine_hashes.iter().skip(1).step_by(2) {
+                    ingest.feed_removed(worker(number), &[*hash]);
+                }
+            })
+        };
+        bencher.iter_batched(|| Filled::new(&shared), run, BatchSize::PerIteration);
+    });
 }
 
 criterion_group! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::placement::{Placed, Record, Slot};
 
@@ -87,16 +87,35 @@ impl Outlet {
 
 impl Inlet {
     /// The next message; an error when every outlet is gone.
-    ///
+    pub(crate) fn receive(&self) -> Result<Message, RecvError> {
+        if let Some(message) = self.look_twice()? {
+            return Ok(message);
+        }
+        self.full.recv()
+    }
+
+    /// The next message; `None` if nothing comes for so long.
+    pub(crate) fn receive_within(&self, time: Duration) -> Result<Option<Message>, RecvError> {
+        if let Some(message) = self.look_twice()? {
+            return Ok(Some(message));
+        }
+        match self.full.recv_timeout(time) {
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+        }
+    }
+
     /// To wake a thread costs a source more than to fill a batch. So a shard that has caught up looks again after a while
     /// before it asks to be woken: under load sources never wake it, and it finds several batches at once.
-    pub(crate) fn receive(&self) -> Result<Message, RecvError> {
-        if let Some(message) = self.try_receive()? {
+    fn look_twice(&self) -> Result<Option<Message>, RecvError> {
+        let message = self.try_receive()?;
+        if message.is_some() {
             return Ok(message);
         }
         #[expect(clippy::disallowed_methods, reason = "nothing waits for it: it lets batches gather")]
         std::thread::sleep(NAP);
-        self.full.recv()
+        self.try_receive()
     }
 
     /// The next message if there is one already; an error when every outlet is gone.

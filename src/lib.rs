@@ -24,6 +24,7 @@ mod judge;
 mod prefetch;
 mod sync;
 mod epoch;
+mod rare;
 mod placement;
 mod channel;
 #[expect(clippy::cast_possible_truncation, reason = "packs fields into words and takes them out")]

@@ -155,6 +155,29 @@ fn sweeping_a_long_prompt_looks_at_nothing_it_gave_back() {
 }
 
 /// Blocks of a source are gone although it was never flushed.
+/// Waits for the bytes of an index that nobody flushes.
+fn wait_for_bytes(engine: &Engine, are_so: impl Fn(usize) -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !are_so(engine.index_bytes()) {
+        assert!(Instant::now() < end, "{} bytes", engine.index_bytes());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn bytes_are_told_and_given_back_though_nobody_flushes() {
+    let engine = engine(1);
+    let before = engine.index_bytes();
+    let mut source = ingest(&engine, 1, 0);
+    let hashes: Vec<u64> = (1..=100_000).collect();
+    for (number, some) in (0..).zip(hashes.chunks(1_000)) {
+        apply(&mut source, [store(some, None, number * 4_000 + 1..=number * 4_000 + 4_000)]);
+    }
+    wait_for_bytes(&engine, |bytes| bytes > before + 100_000 * 8);
+    apply(&mut source, hashes.chunks(1_000).map(remove));
+    wait_for_bytes(&engine, |bytes| bytes < before + 100_000);
+}
+
 #[test]
 fn a_source_that_goes_unflushed_leaves_nothing_behind() {
     let engine = engine(3);

@@ -2,9 +2,6 @@
 //!
 //! The engine names blocks by hashes of its own; only here are they translated, so shards need none of them.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-
 use ahash::RandomState;
 
 use super::names::{COPIES_MANY, Check, Name, Names, Place};
@@ -13,6 +10,7 @@ use super::record::{Ordinal, shard_of};
 use crate::hash::{SaltHash, chain_check};
 use crate::ids::{EngineHash, LocalHash, Tier};
 use crate::policy::{KnownBlocks, Namespace};
+use crate::rare::Rare;
 
 /// A block as its children and its shard know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +57,9 @@ pub(crate) struct Chain {
     /// By shard.
     ordinals: Vec<Ordinals>,
     /// Copies of those that have three or more at a tier.
-    many: HashMap<(EngineHash, Tier), u32, RandomState>,
+    many: Rare<(EngineHash, Tier), u32>,
     /// Only blocks with a salt: hardly any source has them.
-    salts: HashMap<EngineHash, SaltHash, RandomState>,
+    salts: Rare<EngineHash, SaltHash>,
     /// Sum over `names` of tiers with copies.
     entries: usize,
     /// Stores are idempotent and the first removal is final.
@@ -83,13 +81,6 @@ impl KnownBlocks for Chain {
     }
 }
 
-/// Gives the memory of an empty map back, if it is worth it.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
-    if map.capacity() > 1024 {
-        map.shrink_to_fit();
-    }
-}
-
 const fn link(name: Name) -> Link {
     Link { shard: name.shard(), ordinal: name.ordinal(), check: name.check() }
 }
@@ -99,8 +90,8 @@ impl Chain {
         Self {
             names: Names::new(hasher),
             ordinals: (0..shards).map(|_| Ordinals::default()).collect(),
-            many: HashMap::with_hasher(hasher.clone()),
-            salts: HashMap::with_hasher(hasher.clone()),
+            many: Rare::new(hasher),
+            salts: Rare::new(hasher),
             entries: 0,
             as_set,
             blocks_max: usize::MAX,
@@ -178,11 +169,11 @@ impl Chain {
         match salt {
             Some(salt) => self.salts.insert(engine_hash, salt),
             None => self.salts.remove(&engine_hash),
-        };
+        }
         let held = Tier::ALL.map(|tier| old.copies(tier) > 0);
         self.entries = self.entries + 1 - held.iter().filter(|&&held| held).count();
         if !self.many.is_empty() {
-            Tier::ALL.iter().for_each(|&tier| _ = self.many.remove(&(engine_hash, tier)));
+            Tier::ALL.iter().for_each(|&tier| self.many.remove(&(engine_hash, tier)));
         }
         self.ordinals[old.shard()].free(old.ordinal());
         Some((link(fresh), Change::Replaced(link(old), held)))
@@ -206,7 +197,7 @@ impl Chain {
             }
             _ if self.as_set => Change::None,
             COPIES_MANY => {
-                let copies = self.many.entry((engine_hash, tier)).or_insert(u32::from(COPIES_MANY));
+                let copies = self.many.get_or_insert((engine_hash, tier), u32::from(COPIES_MANY));
                 *copies = copies.saturating_add(1);
                 Change::None
             }
@@ -251,10 +242,6 @@ impl Chain {
         }
         self.names.remove(place);
         self.ordinals[found.shard].free(found.ordinal);
-        if self.names.len() == 0 {
-            shrink(&mut self.many);
-            shrink(&mut self.salts);
-        }
         Some((found, true, true))
     }
 
@@ -336,11 +323,11 @@ impl Chain {
         }
     }
 
-    /// Bytes the maps take: buckets, and a control byte each where there is one.
+    /// Bytes the maps take.
     pub(crate) fn bytes(&self) -> usize {
         self.names.bytes()
             + self.ordinals.iter().map(Ordinals::bytes).sum::<usize>()
-            + self.salts.capacity() * (size_of::<(EngineHash, SaltHash)>() + 1)
-            + self.many.capacity() * (size_of::<((EngineHash, Tier), u32)>() + 1)
+            + self.salts.bytes()
+            + self.many.bytes()
     }
 }

@@ -1,7 +1,7 @@
 //! Which holder is which: by a look at all of them where they are few, by an index of the writer's own where they are many, so
 //! that no change costs more the more ranks hold a prompt, or the more holes they have in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use ahash::RandomState;
 
@@ -9,6 +9,7 @@ use super::memory::Line;
 use super::run::{HOLDER_COUNTS, Holder, IS_UNEVEN, OFFSET, Run, high, low};
 use crate::ids::Tier;
 use crate::placement::{Lane, Slot};
+use crate::rare::Rare;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Places of a run up to which all are looked at: that takes about as long as to ask an index. With debug assertions fewer, so that
@@ -17,7 +18,7 @@ const FEW: usize = if cfg!(debug_assertions) { 4 } else { 64 };
 
 /// The runs of a shard that have many holders.
 #[derive(Debug)]
-pub(super) struct Crowds(HashMap<Line, Crowd, RandomState>);
+pub(super) struct Crowds(Rare<Line, Crowd>);
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -47,8 +48,8 @@ pub(super) struct Around {
 }
 
 impl Crowds {
-    pub(super) fn new(hasher: RandomState) -> Self {
-        Self(HashMap::with_hasher(hasher))
+    pub(super) fn new(hasher: &RandomState) -> Self {
+        Self(Rare::new(hasher))
     }
 
     /// What a lane holds around an offset.
@@ -149,7 +150,7 @@ impl Crowds {
             self.0.remove(&run.line);
             return;
         }
-        let crowd = self.0.entry(run.line).or_default();
+        let crowd = self.0.get_or_insert(run.line, Crowd::default());
         // With room for no more than there are.
         (crowd.places, crowd.free) = <_>::default();
         for (place, word) in holders.iter().enumerate() {
@@ -194,18 +195,11 @@ impl Crowds {
         run.holders().len() > FEW && self.0.get(&run.line).is_some_and(|crowd| crowd.is_long)
     }
 
-    /// Gives back what is not needed any more.
-    pub(super) fn settle(&mut self) {
-        if self.0.is_empty() {
-            self.0.shrink_to_fit();
-        }
-    }
-
     /// Bytes taken, about: nodes of a `BTreeMap` are two thirds full.
     pub(super) fn bytes(&self) -> usize {
         let entry = size_of::<((u32, u32), u32)>() * 2;
         let of = |crowd: &Crowd| crowd.places.len() * entry + crowd.free.capacity() * size_of::<u32>();
-        self.0.capacity() * (size_of::<(Line, Crowd)>() + 1) + self.0.values().map(of).sum::<usize>()
+        self.0.bytes() + self.0.values().map(of).sum::<usize>()
     }
 }
 

@@ -13,6 +13,7 @@ mod holders;
 mod writer;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 
@@ -26,6 +27,8 @@ use memory::{Memory, View};
 pub(crate) use run::{Holder, ROOT, Run};
 use writer::Writer;
 
+/// How often a shard that nobody waits for gives memory back and tells how much it takes.
+const TELL: Duration = Duration::from_secs(1);
 /// Words of a cache line.
 const LINE_WORDS: usize = 8;
 
@@ -117,12 +120,20 @@ pub(crate) fn start(inlet: Inlet, common: Common, number: usize) -> std::io::Res
 }
 
 fn run(inlet: &Inlet, mut writer: Writer) {
+    // When it last gave memory back and told what it takes, and whether that is still so.
+    let mut told = Instant::now();
+    let mut is_told = true;
     loop {
-        let message = if writer.has_sweeps() { inlet.try_receive() } else { inlet.receive().map(Some) };
+        let message = match (writer.has_sweeps(), is_told) {
+            (true, _) => inlet.try_receive(),
+            (false, true) => inlet.receive().map(Some),
+            (false, false) => inlet.receive_within(TELL),
+        };
         match message {
             Ok(Some(Message::Records(batch))) => {
                 writer.apply(&batch);
                 inlet.recycle(batch);
+                is_told = false;
             }
             Ok(Some(Message::Flush(sign))) => {
                 writer.settle();
@@ -134,5 +145,9 @@ fn run(inlet: &Inlet, mut writer: Writer) {
             Err(_) => break,
         }
         writer.sweep();
+        if !is_told && told.elapsed() >= TELL {
+            writer.rest();
+            (told, is_told) = (Instant::now(), !writer.has_sweeps());
+        }
     }
 }

@@ -53,7 +53,7 @@ impl Runs {
         let mut arena = Arena::new(Arc::clone(&common.pins), common.shard_bytes);
         let root = arena.take(HEADER_WORDS);
         debug_assert_eq!(root, Some(ROOT), "the first line of all, and all 0");
-        let crowds = Crowds::new(common.hasher.clone());
+        let crowds = Crowds::new(&common.hasher);
         Self { arena, crowds, hasher: common.hasher.clone(), page_key: common.page_key.clone() }
     }
 

@@ -4,7 +4,7 @@
 //! something away (a part of a holder's stretch, a run's last blocks) raises the run's version before and after, and nothing
 //! that follows from it is written before the second; lines are used again only when no reader can have a link to them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -18,6 +18,7 @@ use super::{Common, Shared};
 use crate::epoch::Pins;
 use crate::ids::{LocalHash, Tier};
 use crate::placement::{Lane, Op, Ordinal, Placed, Record, Slot};
+use crate::rare::Rare;
 use crate::slots::Slots;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -32,9 +33,9 @@ pub(super) struct Writer {
     /// By slot.
     locations: Vec<Locations>,
     /// Blocks that a lane holds under several engine hashes, and how many more than one.
-    twins: HashMap<(Location, Lane), u32, RandomState>,
+    twins: Rare<(Location, Lane), u32>,
     /// The same of a slot, at whichever tiers: its ordinals of one block. The last one's is the block's.
-    namesakes: HashMap<(Location, Slot), u32, RandomState>,
+    namesakes: Rare<(Location, Slot), u32>,
     /// Where the next stored block goes.
     cursor: Option<Position>,
     hand: Hand,
@@ -61,8 +62,8 @@ impl Writer {
             shared: Arc::new(Shared::new(Arc::clone(runs.arena.memory()))),
             runs,
             locations: Vec::new(),
-            twins: HashMap::with_hasher(hasher.clone()),
-            namesakes: HashMap::with_hasher(hasher),
+            twins: Rare::new(&hasher),
+            namesakes: Rare::new(&hasher),
             cursor: None,
             hand: Hand { run: ROOT, lane: Lane::from_bits(0), index: 0 },
             sweeps: VecDeque::new(),
@@ -135,7 +136,7 @@ impl Writer {
         let is_tiered = self.locations[slot].is_tiered || lane.tier_index() > 0;
         let has_namesake = is_tiered && self.tiers(lane.slot(), at).contains(&true);
         if self.cover(lane, location, at) || has_namesake {
-            *self.namesakes.entry((location, lane.slot())).or_insert(0) += 1;
+            *self.namesakes.get_or_insert((location, lane.slot()), 0) += 1;
         }
         self.cursor = Some(at.next());
     }
@@ -195,7 +196,7 @@ impl Writer {
         }
         let around = self.runs.crowds.around(run, lane, at.offset);
         if around.at.is_some() {
-            *self.twins.entry((location, lane)).or_insert(0) += 1;
+            *self.twins.get_or_insert((location, lane), 0) += 1;
             return true;
         }
         match (around.before, around.after) {
@@ -335,15 +336,13 @@ impl Writer {
         while self.has_sweeps() {
             self.sweep();
         }
+        self.rest();
+    }
+
+    /// Gives back memory as far as readers allow, and tells how much is left.
+    pub(super) fn rest(&mut self) {
         self.free_slots();
         self.runs.arena.give_back();
-        self.runs.crowds.settle();
-        if self.twins.is_empty() {
-            self.twins.shrink_to_fit();
-        }
-        if self.namesakes.is_empty() {
-            self.namesakes.shrink_to_fit();
-        }
         self.tell_bytes();
     }
 
@@ -359,7 +358,7 @@ impl Writer {
         let locations = self.locations.get(slot.index()).into_iter().flat_map(Locations::iter);
         let (mut placed, mut befores): (Vec<_>, Vec<_>) =
             locations.filter_map(|(ordinal, location)| look(ordinal, location)).unzip();
-        let mut known: HashSet<u32, _> = HashSet::with_hasher(self.twins.hasher().clone());
+        let mut known: HashSet<u32, _> = HashSet::with_hasher(RandomState::new());
         known.extend(placed.iter().map(|placed| placed.at));
         while let Some(before) = befores.pop() {
             if let Some(before) = before
@@ -375,13 +374,10 @@ impl Writer {
 
     /// Tells others how much memory the shard takes.
     pub(super) fn tell_bytes(&self) {
-        let twins = self.twins.capacity() * (size_of::<((Location, Lane), u32)>() + 1);
-        let namesakes = self.namesakes.capacity() * (size_of::<((Location, Slot), u32)>() + 1);
         let locations: usize = self.locations.iter().map(Locations::bytes).sum();
         let lists = self.locations.capacity() * size_of::<Locations>();
-        self.shared.set_bytes(
-            self.runs.arena.bytes() + self.runs.crowds.bytes() + twins + namesakes + locations + lists,
-        );
+        let runs = self.runs.arena.bytes() + self.runs.crowds.bytes();
+        self.shared.set_bytes(runs + self.twins.bytes() + self.namesakes.bytes() + locations + lists);
     }
 }
 

@@ -147,6 +147,21 @@ fn memory_returns_after_mass_eviction() {
     );
 }
 
+/// A bound on blocks bounds what is known of them, too, however many there were before.
+#[test]
+fn salts_and_copies_leave_no_room_behind_while_a_block_stays() {
+    let mut source = Source::new();
+    let hashes: Vec<u64> = (1..=20_000).collect();
+    let salted = || store(&hashes, None, 1..=80_000).set("cache_salt", "s");
+    source.apply([salted(), salted(), salted(), salted()]);
+    let full = source.ingest.bytes();
+    for _ in 0..4 {
+        source.apply([remove(&hashes[1..])]);
+    }
+    assert_eq!(source.ingest.entries(), 1);
+    assert!(source.ingest.bytes() * 50 < full, "{full} bytes became {}", source.ingest.bytes());
+}
+
 /// B61
 #[test]
 fn two_names_of_one_block_keep_it_until_both_are_gone() {
