@@ -13,5 +13,7 @@ fi
 cargo fuzz build --sanitizer "$sanitizer"
 binaries=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release
 read -ra targets <<<"${TARGETS:-payload simd index capture sequence http dump}"
-# Shards end on threads of their own, a little after the run that started them, which looks like a leak.
+# Shards end on threads of their own, a little after the run that started them, which looks like a leak: to libFuzzer after an
+# input, to AddressSanitizer at the end of all.
+export ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 common=(-detect_leaks=0 -timeout=60 -rss_limit_mb=4096)
