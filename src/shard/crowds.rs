@@ -63,7 +63,7 @@ impl Crowds {
         let mut around = Around::default();
         let is_even = low(run.load(HOLDER_COUNTS)) & IS_UNEVEN == 0;
         for (place, word) in holders.iter().enumerate() {
-            let Some(holder) = load(word).filter(|holder| holder.lane == lane) else { continue };
+            let Some(holder) = Holder::own(word).filter(|holder| holder.lane == lane) else { continue };
             around.add((place, holder), offset);
             // In an even run a lane has one.
             if is_even || around.at.is_some() {
@@ -82,7 +82,7 @@ impl Crowds {
             return crowd.at_or_before(holders, lane, offset).filter(|(_, holder)| holder.covers(offset));
         }
         let covers = |holder: &Holder| holder.lane == lane && holder.covers(offset);
-        holders.iter().enumerate().find_map(|(place, word)| Some((place, load(word).filter(covers)?)))
+        holders.iter().enumerate().find_map(|(place, word)| Some((place, Holder::own(word).filter(covers)?)))
     }
 
     /// The tiers at which a slot holds a block, by number.
@@ -92,7 +92,7 @@ impl Crowds {
             return Tier::ALL.map(|tier| self.covering(run, slot.lane(tier), offset).is_some());
         }
         let mut tiers = [false; 4];
-        for holder in holders.iter().filter_map(load) {
+        for holder in holders.iter().filter_map(Holder::own) {
             if holder.lane.slot() == slot && holder.covers(offset) {
                 tiers[holder.lane.tier_index()] = true;
             }
@@ -154,7 +154,7 @@ impl Crowds {
         // With room for no more than there are.
         (crowd.places, crowd.free) = <_>::default();
         for (place, word) in holders.iter().enumerate() {
-            match load(word) {
+            match Holder::own(word) {
                 Some(holder) => crowd.add(place, holder),
                 None => crowd.free.push(place as u32),
             }
@@ -186,7 +186,7 @@ impl Crowds {
             }
             crowd.credit = 0;
         }
-        holders.iter().filter_map(load).map(|holder| holder.end).max()
+        holders.iter().filter_map(Holder::own).map(|holder| holder.end).max()
     }
 
     /// Whether a run may be longer than need be.
@@ -245,13 +245,7 @@ fn key(holder: Holder) -> (u32, u32) {
     (holder.lane.bits(), holder.start)
 }
 
-#[inline]
-fn load(word: &AtomicU64) -> Option<Holder> {
-    // Relaxed: only this thread stores.
-    Holder::from_word(word.load(Ordering::Relaxed))
-}
-
 fn found(holders: &[AtomicU64], place: u32) -> Option<Found> {
     let place = place as usize;
-    Some((place, load(holders.get(place)?)?))
+    Some((place, Holder::own(holders.get(place)?)?))
 }

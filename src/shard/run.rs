@@ -110,6 +110,13 @@ impl Holder {
         Some(Self { lane, start: (word >> 23) as u32 & OFFSET, end: word as u32 & OFFSET })
     }
 
+    /// As the writer sees it.
+    #[inline]
+    pub(super) fn own(word: &AtomicU64) -> Option<Self> {
+        // Relaxed: only the writer's thread stores, and it alone calls this.
+        Self::from_word(word.load(Ordering::Relaxed))
+    }
+
     /// Whether stretches begin at the run's start and lie on the device, as most do: of one word, or of many or'ed together.
     #[inline]
     pub(crate) const fn is_plain(words: u64) -> bool {

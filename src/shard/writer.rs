@@ -188,7 +188,7 @@ impl Writer {
         if is_even
             && (self.hand.run, self.hand.lane) == (at.run, lane)
             && let Some(word) = holders.get(self.hand.index)
-            && let Some(holder) = holder(word)
+            && let Some(holder) = Holder::own(word)
             && (holder.lane, holder.end) == (lane, at.offset)
         {
             set(word, Holder { end: at.offset + 1, ..holder });
@@ -245,8 +245,9 @@ impl Writer {
         }
         let Some(run) = self.runs.run(at.run) else { return };
         let holders = run.holders();
-        let covers =
-            |word: &AtomicU64| holder(word).filter(|holder| holder.lane == lane && holder.covers(at.offset));
+        let covers = |word: &AtomicU64| {
+            Holder::own(word).filter(|holder| holder.lane == lane && holder.covers(at.offset))
+        };
         let in_hand = holders.get(self.hand.index).and_then(covers).map(|holder| (self.hand.index, holder));
         let search = || self.runs.crowds.covering(run, lane, at.offset);
         let Some((index, holder)) = in_hand.or_else(search) else { return };
@@ -379,12 +380,6 @@ impl Writer {
         let runs = self.runs.arena.bytes() + self.runs.crowds.bytes();
         self.shared.set_bytes(runs + self.twins.bytes() + self.namesakes.bytes() + locations + lists);
     }
-}
-
-#[inline]
-fn holder(word: &AtomicU64) -> Option<Holder> {
-    // Relaxed: only this thread stores.
-    Holder::from_word(word.load(Ordering::Relaxed))
 }
 
 #[inline]
